@@ -51,7 +51,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if "--version" in argv or word:
         return _verb(argv)
-    from harness.cli import first, point, resume, summary, sweep
+    from harness.cli import point, preview, resume, summary, sweep
 
     sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
@@ -69,12 +69,12 @@ def _run(argv: list[str]) -> int:
         extras.for_launcher(argv)
         job = sweep.Job(config.register())
         config.check_typed(arguments.parted(argv)[1])
-        sys.argv[1:] = argv = first.one_point(argv)
+        sys.argv[1:] = argv = preview.one_point(argv)
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
         try:
-            with first.readable(argv):
+            with preview.readable(argv):
                 app(job)()
         finally:
             with interrupt.held():
@@ -125,7 +125,7 @@ def _kept(stop: KeyboardInterrupt) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    from harness.report.fold import shown
+    from harness.report.terminal.fold import shown
 
     print(shown(f"harness: {message}", sys.stderr), file=sys.stderr)
     return code

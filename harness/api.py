@@ -26,21 +26,21 @@ from harness.model.declared import declared
 from harness.model.loaded import Loaded
 from harness.model.loaded import load as load_weights
 from harness.model.sampler import Sampler
-from harness.pipeline import argument, drive, interop, smaller
+from harness.pipeline import argument, drive, interop, reduction
+from harness.pipeline.continuation import Resumed
 from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.drive import rebuilt
 from harness.pipeline.format import reads, settings_of
-from harness.pipeline.itself import Way, beside
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.restore import identity_check
-from harness.pipeline.resumed import Resumed
 from harness.pipeline.rewind import checkpoints, rewound
+from harness.pipeline.rope_switch import decoder
 from harness.pipeline.sampling import listed, sampled
+from harness.pipeline.self_check import Way, beside
 from harness.pipeline.session import Session
-from harness.pipeline.switching import decoder
-from harness.report.bar import on_terminal
-from harness.report.console import Say
+from harness.report.terminal.bar import on_terminal
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
@@ -177,7 +177,7 @@ def prune_state(
     argument.check_state(state)
     argument.check_shapes(model, state)
     argument.warn_of_codes(state)
-    return smaller.pruned_by(model, _known(model, state), policy, options)
+    return reduction.pruned_by(model, _known(model, state), policy, options)
 
 
 @python_says
@@ -186,7 +186,7 @@ def quantize_state(state: State, quantizer: str | type = "int8", **options: Any)
     yours below `harness.quantize.Quantizer`. options: its keys (`group`, `recent`, ...). Raises as
     `prune_state`."""
     argument.check_state(state)
-    return smaller.quantized_by(state, quantizer, options)
+    return reduction.quantized_by(state, quantizer, options)
 
 
 @python_says

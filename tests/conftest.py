@@ -163,7 +163,7 @@ def compose() -> Callable[..., object]:
 def session(compose, tmp_path_factory) -> Callable[..., object]:
     """An open Session for overrides, quiet; models are shared between equal configurations."""
     from harness.pipeline.session import Session
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
 
     def make(*overrides: str) -> object:
         cfg = compose("track=none", *overrides)

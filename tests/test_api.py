@@ -10,7 +10,7 @@ from rich.console import Console
 
 import harness
 from harness.errors import ConfigProblem, InputProblem, RestoreRefused, Untrusted
-from harness.report.bar import Bar
+from harness.report.terminal.bar import Bar
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
 

@@ -17,7 +17,7 @@ import pytest
 from crossing import crossed
 
 from harness import interrupt
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.save import atomic, store
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from harness import progress
 from harness.pipeline import drive, yardstick
-from harness.report import bar, fold
-from harness.report.console import Say
-from harness.report.passing import Passing
+from harness.report.terminal import bar, fold
+from harness.report.terminal.console import Say
+from harness.report.terminal.point import Passing
 
 ROOT = Path(__file__).resolve().parent.parent
 

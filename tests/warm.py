@@ -20,7 +20,7 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTED = (
     "torch", "transformers.modeling_utils", "transformers.models.auto.modeling_auto", "hydra.main",
-    "harness.pipeline.line", "harness.task.audit.replay", "harness.report.run", "harness.cli.sweep",
+    "harness.pipeline.line", "harness.task.audit.replay", "harness.report.run.page", "harness.cli.sweep",
     "harness.cli.point", "harness.cli.summary", "harness.model.loaded", "matplotlib.figure",
 )  # fmt: skip
 

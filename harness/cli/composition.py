@@ -13,7 +13,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
 
 from harness import config
-from harness.cli import early, point
+from harness.cli import point, precheck
 from harness.errors import ConfigProblem
 
 KEPT = 256  # compositions, about 1 MB each
@@ -27,7 +27,7 @@ class Composer(ConfigLoaderImpl):
 
     swept: tuple[str, ...] | None = None  # the sweep's overrides; None: keys are not checked
     folder: str | None = None  # of the sweep, whatever a point's own `name` would make of it
-    ahead: early.Early | None = None  # looks at all points of a grid before the first is run
+    ahead: precheck.Early | None = None  # looks at all points of a grid before the first is run
 
     def load_sweep_config(self, master_config: Any, sweep_overrides: list[str]) -> Any:
         try:
@@ -114,4 +114,4 @@ def compose_once(
     hydra: Any = GlobalHydra.instance().hydra
     hydra.config_loader = Composer(hydra.config_loader.config_search_path)
     hydra.config_loader.swept, hydra.config_loader.folder = point.swept(cfg), str(folder)
-    hydra.config_loader.ahead = early.of(cfg, total, fresh, then)
+    hydra.config_loader.ahead = precheck.of(cfg, total, fresh, then)

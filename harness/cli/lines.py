@@ -137,7 +137,7 @@ def passing(label: str) -> Iterator[Any]:
     terminal that can take a line away."""
     from rich.console import Console
 
-    from harness.report.passing import Passing
+    from harness.report.terminal.point import Passing
 
     console = Console(stderr=True, highlight=False)
     if not (console.is_terminal and sys.stderr.isatty()) or console.is_dumb_terminal:
@@ -151,7 +151,7 @@ def passing(label: str) -> Iterator[Any]:
 
 
 def _chose(varied: Sequence[str]) -> str:
-    from harness.report import plots
+    from harness.report.picture import plots
 
     pairs = (decoded(o).partition("=") for o in varied)
     return " ".join(f"{key}{equals}{_cut(plots.short(value))}" for key, equals, value in pairs)
@@ -159,8 +159,8 @@ def _chose(varied: Sequence[str]) -> str:
 
 def _below(said: str) -> str:
     """A sentence below a line, folded on a terminal."""
-    from harness.report.console import Say
-    from harness.report.fold import folded
+    from harness.report.terminal.console import Say
+    from harness.report.terminal.fold import folded
 
     out = Say().out
     return folded(f"  {said}", out.width) if out.is_terminal else f"  {said}"
@@ -170,10 +170,12 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
     """The Pareto front of a search as a table, and the command that runs its best point again: the first
     objective's. Nothing where no direction is known."""
     from harness.config.launched import of_point
-    from harness.report import names, plots, search
-    from harness.report.choice import varied
-    from harness.report.console import Say, tabled
-    from harness.report.fold import filled
+    from harness.report import names
+    from harness.report.picture import plots
+    from harness.report.sweep import search
+    from harness.report.sweep.choice import varied
+    from harness.report.terminal.console import Say, tabled
+    from harness.report.terminal.fold import filled
     from harness.snapshot.objective import shown
 
     if not (chosen := search.ranked(rows, ways)):

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from harness.cli import afar, lines
+from harness.cli import lines, remote
 from harness.cli.point import aged
 from harness.cli.sweep import TOLD, Watch, ended, finished, read_key
 from harness.errors import HarnessError
@@ -20,13 +20,13 @@ SIGNATURE = RECORD + signature.SUFFIX
 def conclude() -> int:
     """After the last point: `sweep.csv`, `sweep.html`, the MLflow parent run; the exit code."""
     folder = Watch.folder
-    afar.end()
+    remote.end()
     if folder is None:
         return 0
     (folder / TOLD).unlink(missing_ok=True)
-    from harness.report import search, summary
-    from harness.report import sweep as pages
-    from harness.report.console import dashboard
+    from harness.report.sweep import page as pages
+    from harness.report.sweep import search, summary
+    from harness.report.terminal.console import dashboard
     from harness.track import parent, summarise, upload
 
     if not (points := finished(folder)):

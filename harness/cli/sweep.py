@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, interrupt, process
-from harness.cli import afar, lines, point, resume, search, slurm
+from harness.cli import lines, point, remote, resume, search, slurm
 from harness.config import jobs
 from harness.config.launched import primary_of
 from harness.config.literal import spelled
@@ -100,7 +100,7 @@ class Watch:
         if launcher.startswith("submitit_slurm"):
             slurm.answer_from_queue()
         if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
-            afar.begin(partial(_count, Watch.folder), Watch.total)
+            remote.begin(partial(_count, Watch.folder), Watch.total)
         if search.of(config):
             search.quieten()
         if not search.of_grid(config):
@@ -265,7 +265,7 @@ def lost(problem: Exception) -> str | None:
     folder = Watch.folder
     if folder is None or not (folder / "multirun.yaml").is_file():
         return None
-    from harness.report.summary import again
+    from harness.report.sweep.summary import again
 
     if search.fruitless(problem):
         return (
@@ -307,7 +307,7 @@ def left() -> str:
 def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: Any) -> None:
     """One line per point (see `lines.point`); from the second on with the time that the rest will take at
     the pace since the first, which imports and compiles."""
-    from harness.report.bar import span
+    from harness.report.terminal.bar import span
 
     with _next() as done:
         count, left = f"{done}", ""

@@ -19,8 +19,8 @@ from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.model.switch import crosses
 from harness.pipeline.rewind import Rewind, checkpoints, rewound
+from harness.pipeline.rope_switch import decoder
 from harness.pipeline.session import Session, tokenizer_files
-from harness.pipeline.switching import decoder
 from harness.snapshot.state import State
 from harness.tokenizer.history import History
 from harness.tokenizer.policy import Encoded, continuation, encode, render

@@ -14,7 +14,7 @@ from harness.config import Config, TrackConfig, composed
 from harness.errors import HarnessError, RestoreRefused, SnapshotInvalid, disk_is_full
 
 if TYPE_CHECKING:
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
 
 MANIFEST = "manifest.json"  # says that a snapshot is whole; nothing heavy is imported for its name
 
@@ -43,7 +43,7 @@ def record_failure(
                 say.problem(f"cause:  {cause}")
             say.problem(f"report: {shown(folder)}/report.html")
         if not say.quiet and (tracked := told.get("mlflow")):
-            from harness.report.console import dashboard
+            from harness.report.terminal.console import dashboard
 
             if not tracked.get("page"):  # whose address names the run
                 say.problem(f"mlflow run: {tracked['run_id']}")

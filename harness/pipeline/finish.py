@@ -27,7 +27,7 @@ from harness.snapshot.result import (
 )
 
 if TYPE_CHECKING:
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
 
 NOTHING_STORED = {"id": None, "path": None, "format": None, "format_version": None}
 NO_SIZE = {"tokens": 0, "kept_tokens": 0, "kv_bytes": 0, "stored_bytes": 0}
@@ -93,7 +93,7 @@ def finish(
         say.problem(f"harness: {problem} {remedy(folder)}")
     show(result)
     if result["mlflow"] and not say.quiet:
-        from harness.report.console import dashboard
+        from harness.report.terminal.console import dashboard
 
         if not result["mlflow"].get("page"):  # whose address names the run
             say.line(f"mlflow run:   {result['mlflow']['run_id']}")
@@ -104,8 +104,8 @@ def finish(
 
 def finish_run(session: Job, record: Record) -> Outcome:
     """A run that was judged. `record["curves"]` is for the plots."""
-    from harness.report import console
-    from harness.report import run as report
+    from harness.report.run import page as report
+    from harness.report.terminal import console
 
     result, say = completed(session, record), session.say
     show = partial(console.show, say, digests=session.cfg.report.digests)
@@ -132,8 +132,8 @@ def finish_table(
     code: the exit code, by default from the verdict and what is required. closing: the console's line
     in place of the verdict, where that is not what the table is about.
     """
-    from harness.report import console, onward
-    from harness.report.fold import filled
+    from harness.report.terminal import command, console
+    from harness.report.terminal.fold import filled
 
     cfg, say = session.cfg, session.say
     blank = {"size": NO_SIZE, "snapshot": NOTHING_STORED, "elements": [], "text": {}}
@@ -156,7 +156,7 @@ def finish_table(
                 why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
                 say.fact("verdict", f"{verdict.upper()}{why}")
             kept = (result.get("snapshot") or {}).get("path")
-            following = onward.command(result) if kept else ""
+            following = command.command(result) if kept else ""
             named = (
                 ("snapshot", kept),
                 ("report", f"{result['folder']}/report.html"),
@@ -214,8 +214,10 @@ def draw_page(
     """Write a page of `sections` under the conclusion of `result`, with the environment and the command
     below them, and with links: to the runs that left `snapshots` (place -> what it is called), where they are here, else to its
     own files. sealed: whether there will be a `record.json` among these."""
-    from harness.report import closing, headline, html, run
+    from harness.report import footer as closing
+    from harness.report import headline, html
     from harness.report.badge import badge, pills
+    from harness.report.run import page as run
 
     links = run.links(path.parent, result) if snapshots is None else []
     for place, name in (snapshots or {}).items():

@@ -6,7 +6,7 @@ from harness import config, variants
 from harness.config import SaveConfig
 from harness.config.option import schema_of, suited
 from harness.errors import InputProblem
-from harness.pipeline.smaller import class_of
+from harness.pipeline.reduction import class_of
 from harness.save import registry
 from harness.save.base import Format
 

@@ -14,7 +14,7 @@ from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
-from harness.pipeline.counting import by_the_mask
+from harness.pipeline.positions import by_the_mask
 from harness.pipeline.refill import refilled
 from harness.pipeline.restore import floor, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files

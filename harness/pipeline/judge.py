@@ -29,7 +29,7 @@ class Judgement:
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
     (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
     `equivalent`: cause, element, layer, head, token, evidence. itself: a pruned or a quantized state
-    beside itself under another cache, see `pipeline/itself.py`."""
+    beside itself under another cache, see `pipeline/self_check.py`."""
 
     verdict: str
     reason: str

@@ -22,11 +22,10 @@ from harness.config import Config, PruneConfig
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
-from harness.pipeline.bounded import Bounded, continuation
+from harness.pipeline.budget import Bounded, continuation
 from harness.pipeline.damage import aid_for, changed, comparable, damaged
 from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.finish import Outcome, finish_run, shown
-from harness.pipeline.itself import Way, beside, meant
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
@@ -35,14 +34,15 @@ from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.refusal import naming
 from harness.pipeline.rehearsal import rehearse
 from harness.pipeline.restore import identity_check
+from harness.pipeline.rope_switch import Switching
 from harness.pipeline.sampling import resumed
+from harness.pipeline.self_check import Way, beside, meant
 from harness.pipeline.session import Session
-from harness.pipeline.stored import Stored, destination
-from harness.pipeline.switching import Switching
+from harness.pipeline.snapshot import Stored, destination
 from harness.pipeline.tail import committed, tail_of
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State

@@ -13,7 +13,7 @@ import torch
 
 from harness.capture import capture
 from harness.config import PruneConfig
-from harness.pipeline.bounded import continuation
+from harness.pipeline.budget import continuation
 from harness.pipeline.session import Session, tokenizer_files
 from harness.save import store
 from harness.snapshot.state import State

@@ -22,7 +22,7 @@ from harness.config import CacheConfig, PruneConfig
 from harness.config.place import no_place
 from harness.errors import HarnessError, InputProblem
 from harness.model.loaded import Loaded
-from harness.pipeline.bounded import continuation
+from harness.pipeline.budget import continuation
 from harness.save import store
 from harness.save.ancestry import ancestors
 from harness.snapshot.coherence import buffer_document

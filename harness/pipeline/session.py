@@ -27,7 +27,7 @@ from harness.pipeline.prune import observes, policy_of
 from harness.pipeline.quantize import quantizer_of
 from harness.pipeline.restore import floor
 from harness.pipeline.sampling import described
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.save.registry import format_of
 from harness.snapshot.coherence import buffer_document

@@ -10,7 +10,7 @@ from harness.capture.expected import Expectation
 from harness.capture.observe import Observation, observing
 from harness.config import CacheConfig
 from harness.model.loaded import Loaded
-from harness.pipeline.switching import decoder as build_decoder
+from harness.pipeline.rope_switch import decoder as build_decoder
 from harness.prune.base import EVERY_QUERY, EXPECTED
 from harness.snapshot.state import LayerState, Segment, State
 

@@ -4,9 +4,9 @@ from collections import Counter
 from typing import Any
 
 from harness import machine
-from harness.report import plots
 from harness.report.html import cell, section
 from harness.report.names import plain
+from harness.report.picture import plots
 
 COLUMNS = ["cache", "dtype", "context", "branches", "per_token_s", "middle_half", "ratio_to_dynamic", "times_limit",
            "bytes_copied_per_token", "open_s"]  # fmt: skip

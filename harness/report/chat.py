@@ -3,9 +3,11 @@
 from typing import Any
 
 from harness import machine
-from harness.report import plots, run, yardstick
 from harness.report.html import cell, section
 from harness.report.names import plain
+from harness.report.picture import plots
+from harness.report.run import page as run
+from harness.report.run import yardstick
 from harness.snapshot.result import MOMENT
 
 Row = dict[str, Any]

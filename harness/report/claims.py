@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.report import axes, plots, scatter
 from harness.report.badge import kind, sign
 from harness.report.html import cell, grouped, prose, section
+from harness.report.picture import axes, plots
+from harness.report.sweep import scatter
 
 MEASURED = (
     "What the notes that this harness began with say of caches, put to a measurement in this run. A noise "

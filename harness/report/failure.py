@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import launched
-from harness.report import closing, diagnosis
+from harness.report import footer
 from harness.report.html import cell, link, page, section
-from harness.report.run import links
+from harness.report.run import diagnosis
+from harness.report.run.page import links
 from harness.snapshot import refused
 from harness.snapshot.elements import called, spoken
 from harness.snapshot.result import write_text
@@ -52,7 +53,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
     rows = [[row["stage"], cell(f"{row['s']:.2f}", kind="n")] for row in stages]
     sections.append(section("Where", text=text, columns=["stage", "seconds"], rows=rows))
     known_of = {**result, **measured(result)}
-    sections += [s for s in closing.sections(known_of, near) if s["title"] == "Environment"]
+    sections += [s for s in footer.sections(known_of, near) if s["title"] == "Environment"]
     known = [
         pair
         for pair in links(path.parent, result)
@@ -61,12 +62,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
     known += link("harness.log", path.with_name("harness.log"), near)
     known += link("manifest of the snapshot", near / "snapshot" / "manifest.json", near)
     title = (
-        closing.title(result, path.parent)
-        if result.get("options")
-        else "A run that could not begin"
+        footer.title(result, path.parent) if result.get("options") else "A run that could not begin"
     )
     write_text(path, page(title, sections, result["verdict"], said, "bad", known,
-                          under=closing.under(known_of, near)))  # fmt: skip
+                          under=footer.under(known_of, near)))  # fmt: skip
 
 
 def _row(row: dict[str, Any], columns: list[str]) -> list[Any]:

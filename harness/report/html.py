@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.report import meaning
+from harness.report import glossary
 from harness.report.badge import SIGNS, kind
-from harness.report.console import number
+from harness.report.terminal.console import number
 
 DIGEST, DIGITS = re.compile("[0-9a-f]{40,}"), 16  # and so many of its digits tell it apart
 CODE = re.compile("`([^`\n]+)`")
@@ -148,7 +148,7 @@ def page(
     outcome = ", ".join(str(pill["text"]) for pill in pills or ()) or verdict
     return _template().render(
         title=title, tab=f"{outcome} \u00b7 {title}" if outcome else title,
-        words=meaning.of_page(verdict, pills or (), sections), sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
+        words=glossary.of_page(verdict, pills or (), sections), sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
         reason=reason.splitlines() or [""] * bool(verdict),
         sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under, pills=pills,
     )  # fmt: skip

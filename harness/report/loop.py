@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import plots
 from harness.report.html import section
+from harness.report.picture import plots
 
 TRACE = "trace.json"
 GOOD = "\u2713"

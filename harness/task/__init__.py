@@ -17,8 +17,8 @@ from harness.config.place import check as check_places
 from harness.config.tracking import unheeded
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
-from harness.report.console import Say
-from harness.report.passing import Passing
+from harness.report.terminal.console import Say
+from harness.report.terminal.point import Passing
 from harness.save.access import using
 
 UNTRACKED = ("inspect", "verify", "ui")  # they leave nothing on a tracking server
@@ -50,7 +50,7 @@ def dispatch(
     of a sweep raises what a full disk made of it.
     """
     from harness.pipeline.finish import Outcome, options, shown
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
 
     say, cfg, before = Say(sweep, passing), None, None
     try:

@@ -8,7 +8,7 @@ from harness.fault.registry import fault_named
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line
 from harness.pipeline.refusal import purposely
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:

@@ -7,8 +7,8 @@ from harness import machine
 from harness.config import Config
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome
-from harness.pipeline.stored import listed, needs, snapshot_named, text_of
-from harness.report.console import Say
+from harness.pipeline.snapshot import listed, needs, snapshot_named, text_of
+from harness.report.terminal.console import Say
 from harness.save import leftovers, store
 from harness.snapshot.elements import DIGEST, called
 from harness.snapshot.result import UNJUDGED
@@ -21,7 +21,8 @@ SHOWN = 2000  # characters of text at most
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`. Leaves `inspect.json` and `report.html` in the run directory."""
-    from harness.report import closing, console, html
+    from harness.report import footer, html
+    from harness.report.terminal import console
     from harness.snapshot.result import write_json, write_text
 
     made = {"environment": environment(cfg, "none", "none")}
@@ -62,7 +63,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
                 columns=columns,
                 rows=[list(map(html.grouped, r.values())) for r in layers],
             ),
-            *closing.sections(made, folder),
+            *footer.sections(made, folder),
         ],
         "intact",
         _whole(state, manifest),
@@ -70,7 +71,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             *html.link("manifest of the snapshot", Path(source) / "manifest.json", folder),
             RECORD,
         ],
-        under=closing.under(made),
+        under=footer.under(made),
     )
     write_text(folder / "report.html", page)
     say.line(said if len(said) <= SHOWN else f"... {said[-SHOWN:]}")
@@ -116,7 +117,8 @@ def _weights(element: dict[str, Any], documents: dict[str, Any]) -> str:
 def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcome:
     """What another program saved, and which of the 13 elements are not in it."""
     from harness.engine import saved
-    from harness.report import closing, console, html
+    from harness.report import footer, html
+    from harness.report.terminal import console
     from harness.snapshot.elements import ELEMENTS
     from harness.snapshot.result import write_json, write_text
 
@@ -141,10 +143,10 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
         folder / "report.html",
         html.page(
             path.name,
-            [*sections, *closing.sections(made, folder)],
+            [*sections, *footer.sections(made, folder)],
             reason=f"{said}.",
             links=[RECORD],
-            under=closing.under(made),
+            under=footer.under(made),
         ),
     )
     console.tabled(say, "What it is", ["what", "value"], facts)
@@ -156,7 +158,8 @@ def _foreign(path: Path, folder: Path, say: Say, made: dict[str, Any]) -> Outcom
 
 def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, Any]) -> Outcome:
     """What an encrypted snapshot shows to somebody without the key."""
-    from harness.report import closing, console, html
+    from harness.report import footer, html
+    from harness.report.terminal import console
     from harness.snapshot.result import write_json, write_text
 
     say.done("encrypted: shown is what anybody can see")
@@ -179,10 +182,10 @@ def _public(envelope: dict[str, Any], folder: Path, say: Say, made: dict[str, An
         folder / "report.html",
         html.page(
             f"Snapshot {envelope['id'][:16]}",
-            [*sections, *closing.sections(made, folder)],
+            [*sections, *footer.sections(made, folder)],
             reason="Encrypted: this is what anybody can see. The rest needs its key, and nothing was verified.",
             links=[RECORD],
-            under=closing.under(made),
+            under=footer.under(made),
         ),
     )
     for title, columns, table in (

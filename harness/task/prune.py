@@ -6,8 +6,8 @@ from pathlib import Path
 from harness.config import Config
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
-from harness.pipeline.stored import Stored
-from harness.report.console import Say
+from harness.pipeline.snapshot import Stored
+from harness.report.terminal.console import Say
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:

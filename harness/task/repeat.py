@@ -16,8 +16,8 @@ from harness.config import CacheConfig, Config, at_least, option
 from harness.errors import UnsupportedModel
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.report.console import Say
 from harness.report.html import section
+from harness.report.terminal.console import Say
 from harness.snapshot.codes import dense
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import Segment, State

@@ -20,8 +20,8 @@ from harness.model.loaded import Loaded
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, tokenizer_files
-from harness.report import restores
-from harness.report.console import Say
+from harness.report import restore_bench
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import UNJUDGED, write_json
@@ -44,9 +44,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
     same = sum(bool(row["same_first_token"]) for row in rows)
-    reason = f"{restores.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {same}"  # fmt: skip
+    reason = f"{restore_bench.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {same}"  # fmt: skip
     return finish_table(
-        session, "bench", rows, restores.sections(rows), UNJUDGED, reason, restores.COLUMNS
+        session,
+        "bench",
+        rows,
+        restore_bench.sections(rows),
+        UNJUDGED,
+        reason,
+        restore_bench.COLUMNS,
     )
 
 
@@ -54,7 +60,7 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
     """The row of one context: medians of `task.repeats`, save and raw write taking turns."""
     cfg, loaded = session.cfg, session.loaded
     row: dict[str, Any] = {"format": cfg.save.name, "dtype": cfg.dtype, "context": tokens}
-    blank = dict.fromkeys((*restores.FIGURES, "same_first_token"))
+    blank = dict.fromkeys((*restore_bench.FIGURES, "same_first_token"))
     try:
         captured = prefilled(session, tokens)
         prefill = [captured.prefill_s]
@@ -66,7 +72,7 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
     state, place = captured.state, session.folder / "snapshot"
     first = int(loaded.forward(*_next(state), None, captured.live)[0, -1].argmax())
     payload, captured = host_bytes(state), None  # type: ignore[assignment]
-    times: dict[str, list[float]] = {name: [] for name in restores.TIMED}
+    times: dict[str, list[float]] = {name: [] for name in restore_bench.TIMED}
     same = True
     for _ in range(cfg.task.repeats):
         shutil.rmtree(place, ignore_errors=True)

@@ -15,9 +15,9 @@ from harness.model.oracle import Cost
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.rewind import checkpoints, rewound
-from harness.pipeline.stored import Stored
+from harness.pipeline.snapshot import Stored
 from harness.pipeline.yardstick import cost
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation

@@ -11,9 +11,9 @@ from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline import foreign, origin
 from harness.pipeline.finish import Outcome, finish_page
 from harness.pipeline.line import Line
-from harness.pipeline.stored import Stored, destination
+from harness.pipeline.snapshot import Stored, destination
 from harness.report import html
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 

@@ -9,9 +9,9 @@ from harness.compare.identity import told, waived_earlier
 from harness.config import Config
 from harness.errors import SnapshotInvalid, mending
 from harness.pipeline.finish import Outcome, finish_page, shown
-from harness.pipeline.stored import Stored, snapshot_named
+from harness.pipeline.snapshot import Stored, snapshot_named
 from harness.report import html
-from harness.report.console import Say, tabled
+from harness.report.terminal.console import Say, tabled
 from harness.save import leftovers, store
 from harness.snapshot.result import UNJUDGED
 

@@ -11,7 +11,8 @@ from harness import interrupt, variants
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
-from harness.track import artifacts, beside, contents, held, names, orphans, parent, stopped
+from harness.track import artifacts, contents, killed, names, orphans, parent, reader
+from harness.track import recorder as beside
 from harness.track.totals import SUMMED, summed, totals
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
@@ -64,7 +65,7 @@ def begin(settings: Any, runs_dir: str) -> None:
 def running(config: dict[str, Any], folder: Path, options: dict[str, str]) -> Iterator[None]:
     """A single job works in `folder`: where it ends in this block because it was told to, or its process is
     killed, the process beside it records that. config: the whole, as JSON takes it."""
-    job = stopped.known(config, folder, options)
+    job = killed.known(config, folder, options)
     _tell("job_begins", folder=str(folder), **job)
     try:
         yield
@@ -92,7 +93,7 @@ def _tell(call: str, **words: Any) -> bool:
 
 def abandon(watch: Any) -> None:
     """The process that this one serves is gone: record the job that it was at."""
-    stopped.settle(
+    killed.settle(
         lambda config: tracker(SimpleNamespace(**config["track"]), config["runs_dir"]), watch
     )
 
@@ -215,16 +216,16 @@ def _remember(point: Path, ids: list[str]) -> None:
 def _log_beside(
     watch: Any, settings: dict[str, Any], runs_dir: str, folder: str, **words: Any
 ) -> Any:
-    stopped.end(folder)
+    killed.end(folder)
     return _log(SimpleNamespace(**settings), runs_dir, Path(folder), watch=watch, **words)
 
 
 CALLS: dict[str, Callable[..., Any]] = {  # what a process beside this one does
     "log": _log_beside,
     "begin_sweep": _begin_beside,
-    "job_begins": lambda watch, **job: stopped.begin(**job),
-    "job_stops": lambda watch, **words: stopped.told(**words),
-    "job_ends": lambda watch, folder: stopped.end(folder),
+    "job_begins": lambda watch, **job: killed.begin(**job),
+    "job_stops": lambda watch, **words: killed.told(**words),
+    "job_ends": lambda watch, folder: killed.end(folder),
     "ready": lambda watch: None,
 }
 
@@ -249,5 +250,5 @@ def sweep_name(folder: Path) -> str:
 def _before(store: Any, folder: Path) -> dict[str, Any]:
     """The tags and metrics that the sweep's run has from an earlier try. Raises Unreachable."""
     run_id = parent.known(folder).get("run_id")
-    known = store.ask(lambda client: held.run(client, run_id)) if run_id else None
+    known = store.ask(lambda client: reader.run(client, run_id)) if run_id else None
     return known or {"tags": {}, "metrics": {}}

@@ -1,4 +1,4 @@
-"""The process that `beside.py` starts: it answers JSON lines until its parent is gone."""
+"""The process that `recorder.py` starts: it answers JSON lines until its parent is gone."""
 
 import json
 import os

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.snapshot.record import PENDING
-from harness.track import written
+from harness.track import snapshot as written
 
 ON_DISK = "kept_on_disk.json"  # where a snapshot is that was not copied
 KEPT = (".html", ".json", ".jsonl", ".sig", ".svg")

@@ -1,4 +1,4 @@
-"""What a run tells a tracking server: parameters, tags, what went into it. Its metrics: `measured.py`."""
+"""What a run tells a tracking server: parameters, tags, what went into it. Its metrics: `metrics.py`."""
 
 import json
 import re
@@ -11,7 +11,8 @@ from harness.config import launched
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective, refused
 from harness.snapshot.result import UNJUDGED, exit_code, outcome, told_apart
-from harness.track import colours, models, parts, place, several, written
+from harness.track import colours, models, parts, provenance, snapshot
+from harness.track import lists as several
 
 PARAM_LIMIT = 500  # characters of one
 BUDGET = ("prune.tokens", "prune.ratio")
@@ -107,20 +108,20 @@ def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
         "task": str(result.get("task")),
         "required": result.get("required") if judged else None,
         "exit_code": exit_code(result) if judged or exit_code(result) else None,
-        **place.tags(folder, str(result.get("folder", folder))),
+        **provenance.tags(folder, str(result.get("folder", folder))),
         "model": models.named(result),
         "record": record_id(folder),
-        "snapshot_id": written.left(result).get("id"),
-        "parent_snapshot_id": written.parent(result),
+        "snapshot_id": snapshot.left(result).get("id"),
+        "parent_snapshot_id": snapshot.parent(result),
         "out": config(folder).get("out"),
-        **place.source(git.get("commit")),
+        **provenance.source(git.get("commit")),
         "git_dirty": str(git.get("dirty")).lower() if git else None,
         "git_diff_digest": git.get("diff_digest"),
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
         **(colours.tag(folder.name) if in_sweep(folder) else {}),
         "cache.served": _served(result),
-        **place.made_with(result),
+        **provenance.made_with(result),
         "itself": (result.get("itself") or {}).get("verdict"),
         "answer": _answer(result.get("text") or {}),
         "reason": _stopped(result),
@@ -138,7 +139,7 @@ def of_part(result: dict[str, Any]) -> dict[str, str]:
     known["model"] = str(models.named(result) or "") * (task == "evaluate")
     known["git_dirty"] = str(git.get("dirty", "")).lower()
     told = {key: value for key, value in known.items() if value}
-    return told | place.source(git.get("commit")) | place.made_with(result)
+    return told | provenance.source(git.get("commit")) | provenance.made_with(result)
 
 
 def _git(result: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.track import contents, parent, place, written
+from harness.track import contents, parent, provenance
+from harness.track import snapshot as written
 from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
@@ -66,7 +67,7 @@ def audited(client: Any, run_id: str, result: dict[str, Any], folder: Path) -> N
         return
     where = Path(str(contents.audited(folder).get("run") or ""))
     word = contents.word(result, folder)
-    if word == "same" or where.resolve() == place.of(of.data.tags).resolve():
+    if word == "same" or where.resolve() == provenance.of(of.data.tags).resolve():
         client.set_tag(of.info.run_id, "audited", f"{word} (run {run_id})")
 
 

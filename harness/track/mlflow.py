@@ -18,24 +18,24 @@ from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
 from harness.track import (
     artifacts,
-    blank,
     colours,
     contents,
-    cut,
     description,
+    empty_store,
     experiment,
     inputs,
     links,
-    measured,
+    metrics,
     names,
     orphans,
     parent,
     parts,
-    place,
     usage,
 )
+from harness.track import provenance as place
+from harness.track import remnant as cut
+from harness.track.lock import alone, turn
 from harness.track.reasons import plain
-from harness.track.turns import alone, turn
 from harness.track.usage import BATCH
 
 PARTS = 50  # more of one run would fill MLflow's first page, which has a hundred, and nothing else be seen
@@ -67,7 +67,7 @@ class Mlflow:
         import sqlalchemy  # noqa: F401
 
         if self.local and not (self.runs_dir / "mlflow.db").is_file():
-            blank.make()
+            empty_store.make()
         elif self.local:
             with self._reachable():
                 orphans.settle(self, once=True)
@@ -174,7 +174,7 @@ class Mlflow:
         return run_id, earlier, deleted
 
     def cut(self, run_id: str, folder: Path) -> None:
-        """A sweep's run that still is `RUNNING` although its process is gone: see `cut.py`. Raises Unreachable."""
+        """A sweep's run that still is `RUNNING` although its process is gone: see `remnant.py`. Raises Unreachable."""
         if self.local and not (self.runs_dir / "mlflow.db").is_file():
             return  # removed
         with self._reachable():
@@ -196,7 +196,7 @@ class Mlflow:
         _AWAY.pop(self.uri, None)
 
     def ask(self, question: Callable[[Any], T]) -> T:
-        """What `question` makes of the client: of the store is only read (`held.py`). Raises Unreachable."""
+        """What `question` makes of the client: of the store is only read (`reader.py`). Raises Unreachable."""
         with self._reachable():
             return question(self.client)
 
@@ -240,7 +240,7 @@ class Mlflow:
         try:
             with alone(self.runs_dir, self.local):
                 if self.local:
-                    blank.put(self.runs_dir / "mlflow.db")
+                    empty_store.put(self.runs_dir / "mlflow.db")
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.experiment = self._experiment()
             yield
@@ -291,7 +291,7 @@ class Mlflow:
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         usage.log(self.client, run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
-        self._metrics(run_id, measured.metrics(result), when, contents.parameters(folder))
+        self._metrics(run_id, metrics.metrics(result), when, contents.parameters(folder))
         artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
         self._note(run_id, folder, result, rows)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.snapshot.words import apart
-from harness.track import contents, several
+from harness.track import contents
+from harness.track import lists as several
 
 T = TypeVar("T")
 NAMED = 120  # characters of a name

@@ -2,7 +2,7 @@
 
 Who records a run says so on it: which process of which machine, and from which folder. Where that process
 is provably gone (a power cut, `kill -9` of all), the next run, sweep or dashboard on that machine completes the
-upload from the folder; what cannot be completed it marks as killed, and a sweep says what is there of it (`cut.py`).
+upload from the folder; what cannot be completed it marks as killed, and a sweep says what is there of it (`remnant.py`).
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.errors import Unreachable
 from harness.snapshot.record import NAME, PENDING, read
-from harness.track import contents, parent, place
+from harness.track import contents, parent, provenance
 
 UPLOADING = "uploading"  # the tag of a run whose upload is under way: the process and the folder
 _seen: set[tuple[str, str]] = set()  # (uri, experiment): looked through by this process
@@ -67,7 +67,7 @@ def settle(store: Any, once: bool = False) -> None:
     for run in store.client.search_runs([store.experiment], "attributes.status = 'RUNNING'"):
         if run.data.tags.get("kind") == parent.SUMMARY:
             if gone(run.data.tags.get("process", "")):
-                store.cut(run.info.run_id, place.of(run.data.tags))
+                store.cut(run.info.run_id, provenance.of(run.data.tags))
         elif gone(run.data.tags.get(UPLOADING, "")):
             try:
                 _complete(store, run)

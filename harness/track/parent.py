@@ -16,7 +16,7 @@ from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, place, several
+from harness.track import contents, lists, provenance
 
 UNMEASURED = ("track", "report", "limit_s", "runs_dir")
 ABOVE = "mlflow.parentRunId"  # MLflow's own tag: the run that one is shown below
@@ -32,7 +32,11 @@ def tags(folder: Path) -> dict[str, str]:
     told = {"sweep": folder.name, "kind": SUMMARY}
     with suppress(OSError):
         told["task"] = dict(parameters(folder))["task"]
-    return told | place.tags(folder, shown(folder)) | place.source(None, "python -m harness -m")
+    return (
+        told
+        | provenance.tags(folder, shown(folder))
+        | provenance.source(None, "python -m harness -m")
+    )
 
 
 def commit(folder: Path) -> dict[str, str]:
@@ -44,7 +48,7 @@ def commit(folder: Path) -> dict[str, str]:
             result = read(path)
             known = ((result.get("environment") or result).get("git") or {}).get("commit")
             if known:
-                return place.code(str(known))
+                return provenance.code(str(known))
     return {}
 
 
@@ -72,7 +76,7 @@ def parameters(sweep: Path) -> list[tuple[str, str]]:
         told["model"] = Path(told["model.path"]).name
     every = {**named, **told, **contents.axes(sweep)}
     return [
-        (contents.safe(k), several.spaced(v)[: contents.PARAM_LIMIT])
+        (contents.safe(k), lists.spaced(v)[: contents.PARAM_LIMIT])
         for k, v in list(every.items())[: contents.PARAMS]
     ]
 
@@ -102,7 +106,7 @@ def begin(store: Any, folder: Path, name: str, began: int, process: str, asked: 
     """Create the parent run, or go on with that of a sweep that is resumed. began: in milliseconds.
     process: which has begun it. asked: for how many points."""
     try:
-        told = tags(folder) | place.code(place.commit()) | {"process": process}
+        told = tags(folder) | provenance.code(provenance.commit()) | {"process": process}
         run_id = store.begin_sweep(folder, name, told, began, asked)
     except Unreachable:
         store.retry()  # the first point tells what is wrong; the parent run is created at the end
@@ -155,7 +159,7 @@ def of(client: Any, experiment: str, folder: Path) -> str | None:
     quote = '"' if "'" in folder.name else "'"
     wanted = f"tags.sweep = {quote}{folder.name}{quote} and tags.kind = '{SUMMARY}'"
     runs = client.search_runs([experiment], wanted)
-    same = (r for r in runs if place.of(r.data.tags) == folder.absolute())
+    same = (r for r in runs if provenance.of(r.data.tags) == folder.absolute())
     return next((r.info.run_id for r in same), None)
 
 

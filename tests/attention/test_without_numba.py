@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from harness import config
 from harness.cli.composition import KEPT, Composer
-from harness.cli.early import Early
+from harness.cli.precheck import Early
 from harness.errors import ConfigProblem
 
 POINTS = (

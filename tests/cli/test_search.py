@@ -16,7 +16,7 @@ from harness import variants
 from harness.cli import resume, search
 from harness.cli.point import swept
 from harness.errors import ConfigProblem
-from harness.report import search as report
+from harness.report.sweep import search as report
 from harness.snapshot import objective
 from harness.track import contents
 

@@ -11,7 +11,7 @@ from harness.fault import edit
 from harness.model.loaded import Loaded
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.step import joined
-from harness.report import diagnosis as drawing
+from harness.report.run import diagnosis as drawing
 from harness.snapshot.state import State
 
 

@@ -57,7 +57,7 @@ def test_mlx_with_an_offset_off_by_one_is_found(harness, monkeypatch) -> None:
 def test_ours_with_a_stale_value_is_found(harness, monkeypatch) -> None:
     from dataclasses import replace
 
-    from harness.pipeline.ours import Ours
+    from harness.pipeline.own_engine import Ours
 
     def stale(self, state):
         layer = state.layers[0]

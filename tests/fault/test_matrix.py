@@ -8,7 +8,7 @@ from table import CASES, CAUSE
 from harness.fault.base import Fault
 from harness.fault.registry import every
 from harness.task.faults import plain
-from harness.track import contents, datasets, measured
+from harness.track import contents, datasets, metrics
 
 COLUMN = {"v": "validation", "d": "digest", "i": "identity", "l": "logits"}
 
@@ -16,7 +16,7 @@ COLUMN = {"v": "validation", "d": "digest", "i": "identity", "l": "logits"}
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory):
     """Rows of faults.json by fault, and the command's exit code, result and page."""
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
     from harness.task import faults
 
     folder = tmp_path_factory.mktemp("faults")
@@ -82,7 +82,7 @@ def test_the_control_is_clean_and_nothing_goes_undetected(matrix):
 def test_its_record_counts_what_was_found_and_names_what_was_read(matrix):
     """A tracking server had no figure and no input of it, and a verdict that is the control's."""
     result = json.loads((matrix[2] / "result.json").read_text())
-    told = {key: value for key, value, _ in measured.metrics(result) if key.startswith("faults/")}
+    told = {key: value for key, value, _ in metrics.metrics(result) if key.startswith("faults/")}
     seen = sum(any(row[c] for c in COLUMN.values()) for row in matrix[1].values())
     right = int(matrix[0].reason.split("cause right in ")[1].split()[0])
     assert told == {"faults/total": len(CASES), "faults/caught": seen, "faults/missed": len(CASES) - seen,
@@ -153,7 +153,7 @@ def test_a_sick_run_among_the_clean_ones_raises_an_alarm(session, monkeypatch):
 def test_a_fault_that_nobody_notices_fails_the_task(tmp_path, monkeypatch):
     """The twin: a fault that damages nothing cannot be caught, and the task must say so."""
     from harness.fault import registry
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
     from harness.task import faults
 
     class Harmless(Fault):
@@ -189,7 +189,7 @@ def test_one_fault_is_asked_and_the_last_word_is_what_was_found(harness):
 def test_a_check_that_cries_whatever_happens_is_told_bed_by_bed(tmp_path, monkeypatch, bed, row):
     """It notices the fault, and would notice none just as well: on that bed, or on copies alone."""
     from harness.compare.identity import Difference
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
     from harness.task import faults
     from harness.task.faults import columns
 

@@ -69,7 +69,7 @@ def test_either_noise_path_alone_raises_the_floor(captured, monkeypatch, spoilt)
 
 
 def test_the_console_keeps_the_measured_and_the_noise_in_their_columns(capfd, harness):
-    from harness.report import console
+    from harness.report.terminal import console
 
     done = harness("steps=4")
     result = done.result

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.pipeline.rehearsal import rehearse
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 
 ROOT = Path(__file__).parents[2]
 WATCHED = """

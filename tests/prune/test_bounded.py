@@ -7,7 +7,7 @@ from harness.cache.registry import decoder
 from harness.compare.soundness import FACTOR
 from harness.config import CacheConfig
 from harness.errors import ConfigProblem
-from harness.pipeline.bounded import Bounded
+from harness.pipeline.budget import Bounded
 from harness.prune.registry import policy
 
 from .conftest import build, ids_of, settings, take

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from harness.report import bench, chat, html, plots, restores
+from harness.report import bench, chat, html, restore_bench
+from harness.report.picture import plots
 
 ROW = {
     "ratio_to_dynamic": 1.0, "times_limit": 2.0, "bytes_copied_per_token": 0, "open_s": 0.0005, "limit_s": 0.001,
@@ -73,6 +74,6 @@ def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
     row = {"context": 2048, "speedup": 4.0}
     rows = [{"context": 512, "speedup": 9.0}, row, {"context": 9999, "speedup": None}]
     said = "a restore is {} to the first token than a prefill of 2,048 tokens; "
-    assert restores.conclusion(rows) == said.format("4.0 times faster")
-    assert restores.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
-    assert restores.conclusion(rows[2:]) == ""
+    assert restore_bench.conclusion(rows) == said.format("4.0 times faster")
+    assert restore_bench.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
+    assert restore_bench.conclusion(rows[2:]) == ""

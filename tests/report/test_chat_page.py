@@ -1,6 +1,6 @@
 """The page of a chat: what its verdict rests on, how often what was asked is so, and which pause was stored whole."""
 
-from harness.report import chat, closing
+from harness.report import chat, footer
 
 ROW = {"ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, "total_tokens": 9, "cached_s": 0.01,
        "naive_s": 0.02, "naive_equal": True, "restored_equal": True, "stored_bytes": 52000, "mismatch": None}  # fmt: skip
@@ -43,5 +43,5 @@ def test_the_ratios_that_the_reason_names_stand_on_the_page_with_what_they_are_w
 
 
 def test_the_command_that_audits_a_judged_chat_stands_on_its_page() -> None:
-    assert closing.again(RESULT) == ["python -m harness task=audit run=runs/c"]
-    assert not closing.again({"task": "chat", "folder": "runs/c"}), "nobody judged what was typed"
+    assert footer.again(RESULT) == ["python -m harness task=audit run=runs/c"]
+    assert not footer.again({"task": "chat", "folder": "runs/c"}), "nobody judged what was typed"

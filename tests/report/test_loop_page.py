@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from harness.report import cases, html, loop, referee
+from harness.report import html, loop
+from harness.report.referee import cases
+from harness.report.referee import page as referee
 
 RESULT = {
     "loop": {"first_step": 1, "steps": 2, "ended": False, "budget": 24, "mutated_steps": 0},

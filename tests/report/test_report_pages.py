@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.report import badge, closing, html, plots, referee, verdicts
-from harness.report.console import Say, tabled
+from harness.report import badge, footer, html
+from harness.report.picture import plots
+from harness.report.referee import page as referee
+from harness.report.sweep import verdicts
+from harness.report.terminal.console import Say, tabled
 from harness.snapshot import words
 from harness.snapshot.result import ORDER
 
@@ -174,20 +177,20 @@ def test_a_model_of_somebody_has_the_name_of_its_folder_and_a_mapping_is_never_a
         "environment": {"device": "cpu", "dtype": "bfloat16", "variables": {"OMP_NUM_THREADS": "1"},
                         "versions": {"torch": "2"}, "git": {}, "command": ["python", "-m", "harness", "steps=8"]},
     }  # fmt: skip
-    assert closing.title(result) == "evaluate: qwen, cache auto"
+    assert footer.title(result) == "evaluate: qwen, cache auto"
     resolved = {**result, "cache": {"served": "manual", "passed_over": {}}}
-    assert closing.title(resolved) == "evaluate: qwen, cache auto (manual)"
+    assert footer.title(resolved) == "evaluate: qwen, cache auto (manual)"
     resolved["options"] = {**result["options"], "cache": "manual"}
-    assert closing.title(resolved) == "evaluate: qwen, cache manual"
-    assert closing.under(result) == "bfloat16 on cpu, 24 prompts of recall"
-    both = closing.under({**result, "bench": {"dtypes": ["float32", "bfloat16"]}})
+    assert footer.title(resolved) == "evaluate: qwen, cache manual"
+    assert footer.under(result) == "bfloat16 on cpu, 24 prompts of recall"
+    both = footer.under({**result, "bench": {"dtypes": ["float32", "bfloat16"]}})
     assert both.startswith("float32 and bfloat16 on cpu")
     assert (
-        closing.under({"environment": {"device": "none", "date": "2026-11-23T08:00:00"}})
+        footer.under({"environment": {"device": "none", "date": "2026-11-23T08:00:00"}})
         == "2026-11-23 08:00"
     )
-    assert closing.under({"date": "2026-11-23T08:00:00", "stages": []}) == "2026-11-23 08:00"
-    environment, again = closing.sections(result, Path())
+    assert footer.under({"date": "2026-11-23T08:00:00", "stages": []}) == "2026-11-23 08:00"
+    environment, again = footer.sections(result, Path())
     assert ["variables", "OMP_NUM_THREADS=1"] in environment["rows"]
     assert again["pre"] == "python -m harness steps=8"
 
@@ -201,35 +204,33 @@ def test_the_heading_says_which_point_and_which_task_and_the_line_below_what_els
         "environment": {"device": "cpu", "dtype": "float32", "date": "2026-11-23T08:00:00",
                         "command": ["python", "-m", "harness", "-m", "prune=none,knorm", "prompt.seed=1,2"]},
     }  # fmt: skip
-    assert closing.title(result, tmp_path) == "experiment: tiny, cache view"
+    assert footer.title(result, tmp_path) == "experiment: tiny, cache view"
     (tmp_path / ".hydra").mkdir()
     words = ["prune=none", "prompt.seed=2", "prune.ratio=0.5", "steps=6", "name=n", "text='a b'"]
     (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(words))
     assert (
-        closing.title(result, tmp_path) == "experiment: tiny, cache view, prune none, prompt.seed 2"
+        footer.title(result, tmp_path) == "experiment: tiny, cache view, prune none, prompt.seed 2"
     )
-    assert closing.under(result, point=tmp_path).endswith(
-        ", 2026-11-23"
-    )  # which other points share
-    said = closing.under(result, tmp_path)
+    assert footer.under(result, point=tmp_path).endswith(", 2026-11-23")  # which other points share
+    said = footer.under(result, tmp_path)
     assert (
         said == "float32 on cpu, prompt text, steps 6, 2026-11-23 08:00"
     )  # no ratio of what was not pruned, and the text in place of an option that was not read
     (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps([*words[:-1], "text=null"]))
-    assert closing.under(result, tmp_path).startswith("float32 on cpu, prompt recall, ")
+    assert footer.under(result, tmp_path).startswith("float32 on cpu, prompt recall, ")
     resumed = {**result, "environment": {"command": ["python", "-m", "harness", "-m", "resume=x"]}}
-    assert "steps 6" in closing.title(resumed, tmp_path)
+    assert "steps 6" in footer.title(resumed, tmp_path)
     alone = {
         **result,
         "task": "evaluate",
         "environment": {"command": ["python", "-m", "harness", "steps=6"]},
     }
-    assert closing.title(alone, tmp_path) == "n (evaluate): tiny, cache view"
-    assert closing.named("ev", alone, tmp_path) == "ev (evaluate): tiny"
-    assert closing.named("evaluate", alone, tmp_path) == "evaluate: tiny"
+    assert footer.title(alone, tmp_path) == "n (evaluate): tiny, cache view"
+    assert footer.named("ev", alone, tmp_path) == "ev (evaluate): tiny"
+    assert footer.named("evaluate", alone, tmp_path) == "evaluate: tiny"
     bent = {**alone, "task": "faults", "options": {**result["options"], "fault": "swap"}}
-    assert closing.named("faults", bent, tmp_path) == "faults: tiny, fault swap"
-    assert closing.named("ev", {**alone, **result}, tmp_path).endswith("prune none, prompt.seed 2")
+    assert footer.named("faults", bent, tmp_path) == "faults: tiny, fault swap"
+    assert footer.named("ev", {**alone, **result}, tmp_path).endswith("prune none, prompt.seed 2")
 
 
 def test_a_point_of_a_sweep_is_run_alone_by_a_command_of_its_own(tmp_path) -> None:
@@ -238,17 +239,17 @@ def test_a_point_of_a_sweep_is_run_alone_by_a_command_of_its_own(tmp_path) -> No
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text("[prune=tova, steps=8]")
     audit = "python -m harness task=audit run=r"
-    _, said = closing.sections({"environment": where}, tmp_path, [audit])
+    _, said = footer.sections({"environment": where}, tmp_path, [audit])
     whole, alone, last = said["pre"].splitlines()
     assert whole.endswith("-m prune=knorm,tova steps=8") and last == audit
     assert (
         alone == "python -m harness prune=tova steps=8" and "the second this point" in said["text"]
     )
-    _, said = closing.sections({"environment": where}, tmp_path / "elsewhere", [audit])
+    _, said = footer.sections({"environment": where}, tmp_path / "elsewhere", [audit])
     assert len(said["pre"].splitlines()) == 2 and not said["text"]
-    assert not closing.sections(
-        {"environment": {**where, "command": typed[:3]}}, tmp_path, [audit]
-    )[1]["text"]
+    assert not footer.sections({"environment": {**where, "command": typed[:3]}}, tmp_path, [audit])[
+        1
+    ]["text"]
 
 
 def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:

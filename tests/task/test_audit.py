@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.report import closing
+from harness.report import footer
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit
@@ -178,7 +178,7 @@ def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     page = (found / "report.html").read_text()
     assert not told["uncompared"] and "What MLflow shows" in page
     assert re.search(r"<h1>Audit of [^:<]+: sweep of [a-z, .]+</h1>", page), page[:300]
-    point = closing.of_record(swept / "0", names.within(str(swept / "0")))
+    point = footer.of_record(swept / "0", names.within(str(swept / "0")))
     assert re.fullmatch(r"0 in [^:]+: tiny, cache .+", point), point
     table = swept / "sweep.csv"
     before = table.read_bytes()

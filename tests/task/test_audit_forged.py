@@ -13,15 +13,15 @@ from mlflow.tracking import MlflowClient
 
 from harness.config import option
 from harness.errors import InputProblem, Untrusted
-from harness.report import audit as audit_page
-from harness.report import run as page
-from harness.report import sweep as pages
+from harness.report.audit import page as audit_page
+from harness.report.run import page
+from harness.report.sweep import page as pages
 from harness.save import store
 from harness.snapshot import record
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import write_json
 from harness.task import audit
-from harness.task.audit import asked, derived, evidence, rounding, tracked
+from harness.task.audit import derivation, evidence, rounding, server, source
 from harness.task.audit.difference import changes, compare
 
 
@@ -82,14 +82,14 @@ def test_a_resealed_record_is_found_by_its_folder_and_a_tracker_that_was_edited_
     track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
     cfg = SimpleNamespace(track=track, runs_dir=str(runs))
     result, sealed = record.read(recorded / "result.json"), record.read(recorded / record.NAME)
-    assert list(tracked.point(cfg, recorded, result, sealed)) == []
+    assert list(server.point(cfg, recorded, result, sealed)) == []
     edited = {**result, "metrics": {**result["metrics"], "kl_max": 0.5}, "verdict": "drifted"}
-    named = [d.what for d in tracked.point(cfg, recorded, edited, sealed)]
+    named = [d.what for d in server.point(cfg, recorded, edited, sealed)]
     told = ("verdict", "outcome", "exit_code", "logits/kl_max", "status", "name", "description")
     assert named == [f"mlflow: {what}" for what in told]  # as if the store were edited
     resealed(copy, lambda r: r.update(mlflow=None, verdict="exact", reason="believe me"))
     forged = record.read(copy / record.NAME)
-    named = [d.what for d in tracked.point(cfg, copy, edited, forged)]
+    named = [d.what for d in server.point(cfg, copy, edited, forged)]
     assert named == ["record.json: id"]
 
 
@@ -119,10 +119,10 @@ def test_a_tracker_has_no_verdict_of_what_was_not_judged(harness, place):
     track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
     cfg = SimpleNamespace(track=track, runs_dir=str(place / "runs"))
     result, sealed = record.read(run / "result.json"), record.read(run / record.NAME)
-    assert result["verdict"] == "unjudged" and asked.search(cfg, "record", sealed["id"])
-    assert list(tracked.point(cfg, run, result, sealed)) == []
+    assert result["verdict"] == "unjudged" and source.search(cfg, "record", sealed["id"])
+    assert list(server.point(cfg, run, result, sealed)) == []
     claimed = {**result, "verdict": "exact"}
-    assert "mlflow: verdict" in [d.what for d in tracked.point(cfg, run, claimed, sealed)]
+    assert "mlflow: verdict" in [d.what for d in server.point(cfg, run, claimed, sealed)]
 
 
 def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):
@@ -225,28 +225,28 @@ def test_a_sweep_is_signed_whole(harness, place):
     points = audit._points(sweep)
     assert audit.signed(sweep, key, "sweep.json") == key[0]
     assert [audit.signed(point, key) for point in points] == key * 2
-    assert list(evidence.summary(sweep, points)) == list(derived.sweep_page(sweep, points)) == []
+    assert list(evidence.summary(sweep, points)) == list(derivation.sweep_page(sweep, points)) == []
     page = (sweep / "sweep.html").read_text()
     (sweep / "sweep.html").write_text(page.replace("equivalent", "exact"))
-    (named,) = derived.sweep_page(sweep, points)
+    (named,) = derivation.sweep_page(sweep, points)
     assert named.what == "sweep.html"
     (sweep / "sweep.html").write_text(page)
     pages.write(sweep, pages.rows(points), 3)  # one point is missing: the page says how to go on
     told = record.read(sweep / "sweep.json")
     write_json(sweep / "sweep.json", {**told, "points": 3})
     elsewhere = sweep.rename(place / "elsewhere")
-    assert list(derived.sweep_page(elsewhere, audit._points(elsewhere))) == []
+    assert list(derivation.sweep_page(elsewhere, audit._points(elsewhere))) == []
     shown, placed = (elsewhere / "sweep.html").read_text(), f"{sweep.name}</pre>"
     # the place in the commands (to go on, to audit) is not compared, what is put behind it is
     head, between, tail = shown.split(placed)
     forged = f"{sweep.name} all exact</pre>"
     for first, second in ((forged, placed), (placed, forged)):
         (elsewhere / "sweep.html").write_text(head + first + between + second + tail)
-        found = derived.sweep_page(elsewhere, audit._points(elsewhere))
+        found = derivation.sweep_page(elsewhere, audit._points(elsewhere))
         assert [f.what for f in found] == ["sweep.html"]
     (elsewhere / "sweep.html").write_text(shown)
     write_json(elsewhere / "sweep.json", told)
-    assert [f.what for f in derived.sweep_page(elsewhere, audit._points(elsewhere))] == [
+    assert [f.what for f in derivation.sweep_page(elsewhere, audit._points(elsewhere))] == [
         "sweep.html"
     ]
     elsewhere.rename(sweep)
@@ -293,7 +293,7 @@ def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(cop
     other = again | {"found": 0.75}  # not what was sealed, whatever it is
     assert audit_page._differing([forged, other]) == audit_page._differing([forged])
     assert f"sealed digest {seal['metrics.top1_agreement']}" in forged["explanation"]
-    (own,) = derived.figures(result)
+    (own,) = derivation.figures(result)
     assert (own.recorded, own.found) == (None, "a step") and "0.5" in own.explanation
     picture = rows["divergence.svg"]
     assert (

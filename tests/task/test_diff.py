@@ -9,8 +9,8 @@ import torch
 
 from harness.config import option
 from harness.pipeline.quantize import quantizer_of
-from harness.pipeline.smaller import pruned_by
-from harness.report.console import fitted
+from harness.pipeline.reduction import pruned_by
+from harness.report.terminal.console import fitted
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task import diff

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 
-from harness.pipeline.stored import text_of
+from harness.pipeline.snapshot import text_of
 
 
 def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:

@@ -30,8 +30,8 @@ from harness.fault import edit
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.line import Line
 from harness.pipeline.session import Session
-from harness.pipeline.stored import Stored
-from harness.report.console import Say
+from harness.pipeline.snapshot import Stored
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.task.loop import begin, paused, run
 from harness.task.loop.steps import Loop

@@ -13,7 +13,7 @@ import pytest
 from tracking import ENV, ROOT, kill, whole
 
 from harness import interrupt
-from harness.cli import afar, point
+from harness.cli import point, remote
 from harness.errors import DiskFull, InputProblem, TooLong, disk_is_full
 from harness.pipeline.finish import remedy
 from harness.snapshot import record
@@ -156,11 +156,11 @@ def test_a_point_is_run_by_one_process_at_a_time(tmp_path, capsys):
 
 
 def test_points_that_run_elsewhere_are_counted_aloud(monkeypatch, capsys):
-    monkeypatch.setattr(afar, "FIRST", 0.01)
+    monkeypatch.setattr(remote, "FIRST", 0.01)
     done = iter([2, 2, 5, *[9] * 999])
-    afar.begin(lambda: next(done), 10)
+    remote.begin(lambda: next(done), 10)
     time.sleep(0.2)
-    afar.end()
+    remote.end()
     said = capsys.readouterr().err.splitlines()
     assert [line.split("]")[0] for line in said] == ["[5", "[9"] and "of 10 points" in said[0]
 

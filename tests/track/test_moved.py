@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.snapshot import record
-from harness.track import blank
+from harness.track import empty_store
 
 RUNS = "select r.name, r.status, p.value from runs r left join tags p on p.run_uuid = r.run_uuid and p.key = 'mlflow.parentRunId' where r.lifecycle_stage = 'active'"
 
@@ -39,7 +39,7 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     more = harness(f"resume={stranded / '0'}", f"track.uri=sqlite:///{first}", "seed=4")
     assert more.code == 2 and "leave out seed=4" in more.out and not first.exists()
     for store in (first, second):  # as somebody else has made them
-        blank.put(store)
+        empty_store.put(store)
     done = harness(f"resume={stranded / '0'}", f"track.uri=sqlite:///{first}")
     assert done.code == 0 and "was uploaded" in done.out, done.out
     assert set(runs(first).values()) == {("FINISHED", False)} and len(runs(first)) == 1
@@ -66,6 +66,6 @@ def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
     said = "MLFLOW_TRACKING_URI is not heeded, track.uri=$MLFLOW_TRACKING_URI is"
     for more in (("seed=1",), ("-m", "seed=1,2")):
         assert said in harness(*more, "task=save", "name=s", "track=mlflow").out
-    blank.put(place / "mine.db")
+    empty_store.put(place / "mine.db")
     assert said not in harness("task=save", f"track.uri=sqlite:///{place / 'mine.db'}").out
     assert said not in harness("task=save", "track=none").out

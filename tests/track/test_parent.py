@@ -11,11 +11,12 @@ from mlflow.tracking import MlflowClient
 
 from harness import track
 from harness.cli import lines
-from harness.report import summary
-from harness.report import sweep as pages
+from harness.report.sweep import page as pages
+from harness.report.sweep import summary
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, parent, place, several
+from harness.track import contents, lists, parent
+from harness.track import provenance as place
 from harness.track.mlflow import PARTS
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
@@ -70,7 +71,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert run.data.tags["outcome"] == run.data.tags["verdict"] == "1 failed, 1 exact"
     assert run.info.run_name == track.sweep_name(folder) + ": 1 failed, 1 exact"
     assert run.data.tags["conclusion"] == "1 failed, 1 exact"  # there is no best
-    varied = {key: several.spaced(values) for key, values in contents.axes(folder).items()}
+    varied = {key: lists.spaced(values) for key, values in contents.axes(folder).items()}
     assert varied.items() < run.data.params.items()  # what was varied, and what was not
     assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
     note = run.data.tags["mlflow.note.content"]

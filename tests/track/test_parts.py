@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.report import evaluate
+from harness.report.evaluate import page as evaluate
 from harness.track import contents, names, parts
 
 

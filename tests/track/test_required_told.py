@@ -1,6 +1,6 @@
 """Why one of two runs alike is red, what it said, and what its snapshot needs: all on its own page."""
 
-from harness.report import summary
+from harness.report.sweep import summary
 from harness.track import contents, description
 
 RESULT = {

@@ -6,8 +6,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import track
-from harness.task.audit import tracked
-from harness.track import contents, description, links, measured, names, parent
+from harness.task.audit import server
+from harness.track import contents, description, links, metrics, names, parent
 
 
 def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_path):
@@ -160,10 +160,10 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
     for row in (("run again", "1", ""), ("copies of files in MLflow", "9", ""),
                 ("metrics.kl_max", "recorded 0.5", "found a/b")):  # fmt: skip
         assert f"| {'&emsp; | '.join(row)} |" in note
-    assert tracked._same(note, description.note(result, "2e", tmp_path)), "derived without a link"
+    assert server._same(note, description.note(result, "2e", tmp_path)), "derived without a link"
     same = {"conclusion": "What was compared of 2 runs is reproduced: 19 figures.", "reason": "what was compared is reproduced: 19 figures"}  # fmt: skip
     assert description.note(result | same, "2e", tmp_path).count("19 figures") == 1
     assert {"audit/run_again": 1.0}.items() <= {
         key: value
-        for key, value, _ in measured.metrics({"audit": {"run_again": 1, "bitwise": True}})
+        for key, value, _ in metrics.metrics({"audit": {"run_again": 1, "bitwise": True}})
     }.items()

@@ -16,7 +16,7 @@ from tracking import ENV, ROOT, expected, free_port, start, stop, whole
 
 from harness import track
 from harness.snapshot import record
-from harness.track import beside, experiment
+from harness.track import experiment, recorder
 
 # A worker writes its share of runs the way a finished job does, from sealed folders.
 WORKER = """
@@ -96,7 +96,7 @@ def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch)
     from mlflow.tracking import MlflowClient
 
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    monkeypatch.setattr(beside, "_recorder", [])  # of a sweep before; its memory is another's
+    monkeypatch.setattr(recorder, "_recorder", [])  # of a sweep before; its memory is another's
     port = free_port()
     uri, store = f"http://127.0.0.1:{port}", f"sqlite:///{tmp_path / 'server.db'}"
     held = record.read(recorded / "record.json")

@@ -3,7 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from harness.track import contents, experiment, measured, parent
+from harness.track import contents, experiment, parent
+from harness.track import metrics as measured
 from harness.track.parent import ABOVE
 
 

@@ -12,9 +12,9 @@ from stores import store, table
 from harness import config
 from harness.cli import lines, resume, sweep
 from harness.pipeline.finish import Outcome
-from harness.report import sweep as pages
+from harness.report.sweep import page as pages
 from harness.snapshot import record
-from harness.track import measured
+from harness.track import metrics
 
 
 def test_one_row_per_point_failed_ones_with_their_reason(swept):
@@ -138,7 +138,7 @@ def test_every_metric_of_a_point_arrives(swept, runs):
                 for k, v in result[block].items()
                 if isinstance(v, int | float) and not isinstance(v, bool)
             }
-            flat = measured.FLAT.get(block, ())
+            flat = metrics.FLAT.get(block, ())
             assert wanted and all(
                 found[f"{section}/{k}"] == float(v) for k, v in wanted.items() if k not in flat
             )

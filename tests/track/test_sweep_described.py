@@ -5,8 +5,8 @@ import json
 import pytest
 
 from harness.cli import sweep
-from harness.report import summary
-from harness.report import sweep as pages
+from harness.report.sweep import page as pages
+from harness.report.sweep import summary
 from harness.track import contents, description, links
 from harness.track.totals import summed, totals
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.snapshot import record
-from harness.track.measured import metrics
+from harness.track.metrics import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -27,7 +27,7 @@ from harness.model.loaded import Loaded, load
 from harness.pipeline import drive, yardstick
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
 from harness.task.architectures.door import FAILED, Passage, first_line, through

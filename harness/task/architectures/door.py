@@ -13,7 +13,7 @@ from harness.config import Config, ModelConfig
 from harness.errors import HarnessError
 from harness.model.build import build
 from harness.pipeline.line import Line
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 
 TEXT = "let k be 5 . the bird sang in the tree . the man put the stone by the bank . what is k ?"
 MORE = torch.tensor([[11, 12, 13]])  # three ids at once, then token by token

@@ -15,18 +15,18 @@ from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
-from harness.report import audited
-from harness.report.console import Say
+from harness.report.audit import figures
+from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derived, download, report, stopped, told, tracked
-from harness.task.audit.asked import deleted, read
+from harness.task.audit import derivation, download, report, server, tracking, unfinished
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
 from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
 from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
+from harness.task.audit.source import deleted, read
 from harness.task.audit.target import located
 from harness.track import names, parent
 
@@ -40,11 +40,11 @@ UNRUN_TRACKED = (
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `run=`: a run directory, an MLflow run id or a sweep directory. Writes `audit.json`."""
     asked, run_id = located(cfg)
-    target, seen = download.unfolded(asked, folder), tracked.Seen()
+    target, seen = download.unfolded(asked, folder), server.Seen()
     if report.is_audit(target):
         return _checked(cfg, folder, say, target, seen)
     sweep = any((target / name).is_file() for name in ("multirun.yaml", "sweep.json"))
-    points = stopped.points(cfg, target, _points(target), seen.left) if sweep else [target]
+    points = unfinished.points(cfg, target, _points(target), seen.left) if sweep else [target]
     if not points:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
@@ -58,10 +58,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         mine = None if sweep else run_id
         findings += _named(verified(point, cfg, mine, seen), point, sweep)
     if sweep:
-        if stopped.concluded(cfg, target, seen.left):
-            findings += [*summary(target, points), *derived.sweep_page(target, points)]
-        findings += formed(tracked.sweep(cfg, target, points, run_id, seen))
-    tracked.unseen(target, seen)
+        if unfinished.concluded(cfg, target, seen.left):
+            findings += [*summary(target, points), *derivation.sweep_page(target, points)]
+        findings += formed(server.sweep(cfg, target, points, run_id, seen))
+    server.unseen(target, seen)
     say.done(machine.many(len(findings), "difference"))
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
@@ -93,29 +93,29 @@ def _kept(cfg: Config, folder: Path, point: Path, fresh: Path) -> dict[str, Any]
     nothing = "stages" in recorded or keeps_none(recorded)
     return {
         **report.kept(folder, point, fresh),
-        **audited.told(recorded, again),
+        **figures.told(recorded, again),
         "kept": place.is_dir() if place else None if nothing else False,
         "salted": sealed(place),
         "deleted": deleted(cfg, point),
-        "drawn": derived.redrawable(point, recorded),
+        "drawn": derivation.redrawable(point, recorded),
         "uncompared": left_out(point, recorded, again),
         "noise_floor": again.get("noise_floor") or {},
         "floors": {},
     }
 
 
-def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: tracked.Seen) -> Outcome:
+def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: server.Seen) -> Outcome:
     """An audit's own report: is it what the auditor left, and does it follow from its evidence?"""
-    from harness.report.audit import REDRAWN
+    from harness.report.audit.page import REDRAWN
 
     say.stage(f"check the audit in {shown(target)}")
     by = {signed(target, cfg.trusted)} if cfg.trusted else set()
     result, record = (read(target / name) for name in ("result.json", records.NAME))
     findings = [
         *report.checked(target),
-        *formed(tracked.point(cfg, target, result, record, seen)),
+        *formed(server.point(cfg, target, result, record, seen)),
     ]
-    tracked.unseen(target, seen)
+    server.unseen(target, seen)
     say.done(machine.many(len(findings), "difference"))
     document = read(target / "audit.json")
     again: dict[str, Any] = {name: [] for name in document.get("environment") or {}}
@@ -162,12 +162,12 @@ def _conclude(
     findings: list[Finding],
     again: dict[str, Any] | None,
     by: set[str],
-    seen: tracked.Seen,
+    seen: server.Seen,
     evidence: dict[str, Any] | None = None,
     compared: str | None = None,
     unknown: list[str] | None = None,
 ) -> Outcome:
-    from harness.report import audit as page
+    from harness.report.audit import page
 
     rows, environments = [d.row() for d in findings], again or {}
     rounded = any(c["decisive"] for changed in environments.values() for c in changed)
@@ -175,7 +175,7 @@ def _conclude(
     document = {
         "verdict": "differs" if rows else "same",
         "run": shown(target),
-        "called": told.called(points[0], sweep),
+        "called": tracking.called(points[0], sweep),
         "points": len(points),
         "compared": compared
         if compared
@@ -223,7 +223,7 @@ def compared_in(entries: list[dict[str, Any]], rounded: bool) -> str:
     """How the runs were compared. entries: what is kept of each; rounded: whether the bits may differ."""
     if entries and all(e.get("came") for e in entries):
         return "what each run that came to no end says of that"
-    return audited.within(entries) if rounded else "bitwise"
+    return figures.within(entries) if rounded else "bitwise"
 
 
 def _named(findings: Iterable[Finding], point: Path, sweep: bool) -> list[Finding]:

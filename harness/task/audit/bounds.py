@@ -1,15 +1,15 @@
 """What each figure of a record is held to beside that of its second run, and why: the rules of `difference` and
-`elsewhere` as an audit's page tells them, where the bits may differ."""
+`tolerance` as an audit's page tells them, where the bits may differ."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.compare.soundness import FACTOR as SPREAD
-from harness.report import audited
+from harness.report.audit import figures
 from harness.snapshot.result import GOOD
-from harness.task.audit import refused
+from harness.task.audit import refusal
 from harness.task.audit.difference import EXACT, FACTOR, FORMLESS, allowance
-from harness.task.audit.elsewhere import FREE, HEADERS
+from harness.task.audit.tolerance import FREE, HEADERS
 
 EQUAL = "equal", "the same wherever it runs"
 BITS = (
@@ -42,9 +42,9 @@ def bounds(
 def _every(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:  # fmt: skip
     if again.get("verdict"):
         yield "verdict", BITS if again["verdict"] in GOOD else EQUAL
-    if audited.came(again):
-        named = [key for key in audited.figures(again) if key != "verdict"]
-        yield from ((key, refused.ROUNDED) for key in named)
+    if figures.came(again):
+        named = [key for key in figures.figures(again) if key != "verdict"]
+        yield from ((key, refusal.ROUNDED) for key in named)
         return
     for block in ("metrics", "oracle", "size"):
         was, now = recorded.get(block) or {}, again.get(block) or {}
@@ -71,7 +71,7 @@ def _metric(key: str, was: Any, now: Any, noise: Mapping[str, Any]) -> tuple[str
 
 
 def _other(block: str, key: str, was: Any, now: Any) -> tuple[str, str]:
-    """As `elsewhere.leaves` judges it."""
+    """As `tolerance.leaves` judges it."""
     if key in EXACT.get(block, ()):
         return EQUAL
     if FREE.fullmatch(f"{block}.{key}"):

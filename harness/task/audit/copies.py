@@ -6,9 +6,9 @@ from typing import Any
 
 from harness.config import Config
 from harness.snapshot.digest import digest_stream
-from harness.task.audit.asked import ask, read
 from harness.task.audit.finding import Finding
-from harness.track import artifacts, held, written
+from harness.task.audit.source import ask, read
+from harness.track import artifacts, reader, snapshot
 
 COPIES = "MLflow's copies of the files"
 ELEMENTS = "elements.json"  # which no folder has, as `artifacts.ON_DISK`
@@ -20,8 +20,8 @@ def of_run(cfg: Config, run_id: str, folder: Path, seen: Any) -> Iterator[Findin
     result = read(folder / "result.json")
     files = {k: v for k, v in artifacts.of_run(folder, result).items() if k not in LIVING}
     made = {ELEMENTS: {"elements": result.get("elements")}, "result.json": _claimed(result)}
-    if block := written.left(result):
-        made[f"{written.called(result)}/{artifacts.ON_DISK}"] = {"id": block.get("id")}
+    if block := snapshot.left(result):
+        made[f"{snapshot.called(result)}/{artifacts.ON_DISK}"] = {"id": block.get("id")}
     yield from _differences(cfg, run_id, files, made, seen)
 
 
@@ -37,8 +37,8 @@ def _differences(cfg: Config, run_id: str, files: dict[str, Path], made: dict[st
 
     def compare(client: Any) -> dict[str, tuple[str | None, str] | None]:
         found: dict[str, tuple[str | None, str] | None] = {}
-        for name in [n for n in held.files(client, run_id) if n in files or n in made]:
-            with held.fetched(client, run_id, name) as copy:
+        for name in [n for n in reader.files(client, run_id) if n in files or n in made]:
+            with reader.fetched(client, run_id, name) as copy:
                 mine = _digest(files[name]) if name in files else None
                 other = _digest(copy)
                 same = made[name] == _said(name, copy) if name in made else mine == other

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
 
-from harness.report import audited
+from harness.report.audit import figures
 from harness.snapshot.record import value_at
 from harness.snapshot.result import GOOD
-from harness.task.audit import derived, elsewhere, refused
+from harness.task.audit import derivation, refusal
+from harness.task.audit import tolerance as elsewhere
 from harness.task.audit.finding import Finding
 
 # whatever may change the last bit; the rest of `environment` is reported, not decisive
@@ -59,7 +60,7 @@ def since(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[st
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
     if not now:
         return []
-    if not refused.unplaced(recorded):
+    if not refusal.unplaced(recorded):
         return changes(was, now)
     other = recorded.get("code") != now.get("code")
     code = changes({"code": recorded.get("code")}, {"code": now.get("code")}) * other
@@ -123,9 +124,9 @@ def compare(
             explanation = "every version writes this block, so it was taken out of the record"
             yield Finding(key, recorded.get(key), "a block", explanation)
     yield from _blocks(recorded, again, same, salted, why)
-    judged = recorded.get("verdict") not in audited.CAME
-    if audited.came(recorded) == "refused":
-        yield from refused.differences(recorded, again, changed, salted, why)
+    judged = recorded.get("verdict") not in figures.CAME
+    if figures.came(recorded) == "refused":
+        yield from refusal.differences(recorded, again, changed, salted, why)
     for key in SAID if judged else ():
         was, now = value_at(recorded, key), value_at(again, key)
         if was != now and was is not None:
@@ -143,7 +144,7 @@ def compare(
             judged_here += ("reason",)  # it follows from the record's own answers
         apart = elsewhere.Apart(judged_here, MEASURED)
         yield from elsewhere.leaves(recorded, again, apart, another(changed))
-    for own in (derived.sentence, derived.figures, derived.machine):
+    for own in (derivation.sentence, derivation.figures, derivation.machine):
         yield from own(recorded)
     yield from _metrics(recorded, again, same, why)
     yield from _itself(recorded, again, same, why, another(changed))
@@ -179,7 +180,7 @@ def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> It
                 named = UNCONFIGURED if block == "model" else why
                 yield Finding(f"{block}.{key}", was.get(key), now.get(key), named)
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
-    for key in () if refused.unplaced(recorded) else FROM_CONFIG:
+    for key in () if refusal.unplaced(recorded) else FROM_CONFIG:
         if was.get(key) != now.get(key):
             yield Finding(f"environment.{key}", was.get(key), now.get(key), UNCONFIGURED)
     was, now = recorded.get("options") or {}, again.get("options") or {}

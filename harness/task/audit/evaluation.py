@@ -17,9 +17,9 @@ from harness.pipeline.evaluation.record import ANSWERS, ASKED, Evaluation
 from harness.pipeline.evaluation.rows import Row
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
-from harness.report.evaluate import conclusion, name
+from harness.report.evaluate.page import conclusion, name
 from harness.snapshot.result import CELL, ROWS, UNJUDGED, finite
-from harness.task.audit.derived import ALONE, prints, words
+from harness.task.audit.derivation import ALONE, prints, words
 from harness.task.audit.finding import Finding
 from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
 

@@ -15,17 +15,17 @@ from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit import tracked
-from harness.task.audit.asked import read
+from harness.task.audit import server
 from harness.task.audit.difference import changes, flat, formed
 from harness.task.audit.finding import Finding
+from harness.task.audit.source import read
 
 DIGEST = re.compile("[0-9a-f]{64}")
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]+")
 
 
 def verified(
-    point: Path, cfg: Config, run_id: str | None = None, seen: tracked.Seen | None = None
+    point: Path, cfg: Config, run_id: str | None = None, seen: server.Seen | None = None
 ) -> Iterator[Finding]:
     """What can be told without running: the seal, the configuration, the snapshot, the tracker. seen: is told
     what was compared with the tracker."""
@@ -38,7 +38,7 @@ def verified(
         yield from _configuration(point, record.get("config"), cfg.plugins)
     yield from formed(_snapshot(point, result))
     yield from formed(_swapped(point, result, record, run_id))
-    yield from formed(tracked.point(cfg, point, result, record, seen))
+    yield from formed(server.point(cfg, point, result, record, seen))
 
 
 def edited(what: str, sealed: Any, now: Any, result: dict[str, Any]) -> Finding:
@@ -186,7 +186,7 @@ def _swapped(
 
 def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     """The sweep's table against its points."""
-    from harness.report import sweep as pages
+    from harness.report.sweep import page as pages
 
     claimed = read(sweep / "sweep.json").get("finished")
     if claimed is not None and claimed != len(points):
@@ -226,7 +226,7 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
 def _answers(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
     """Whether the table of cells, which a sweep from before there was one has not, says what the evaluations of
     its points say."""
-    from harness.report import sweep as pages
+    from harness.report.sweep import page as pages
 
     if not (sweep / pages.CELLS).is_file():
         return

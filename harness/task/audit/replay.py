@@ -16,7 +16,7 @@ from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
-from harness.task.audit import derived, elsewhere, evaluation, rounding
+from harness.task.audit import derivation, evaluation, rounding, tolerance
 from harness.task.audit.difference import FORMLESS, compare, formed, since, traces, turns
 from harness.task.audit.evidence import place_of, read, sealed
 from harness.task.audit.finding import Finding
@@ -90,8 +90,8 @@ def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, 
     findings = [*formed(compare(recorded, again, changed, salted)), *formed(said), *formed(steps)]
     findings += formed(answers)
     named = {f.what for f in findings}
-    findings += [f for f in formed(derived.machine(recorded, wanted)) if f.what not in named]
-    return [*findings, *formed(derived.page(point, recorded))], changed
+    findings += [f for f in formed(derivation.machine(recorded, wanted)) if f.what not in named]
+    return [*findings, *formed(derivation.page(point, recorded))], changed
 
 
 def _evaluation(run: Path) -> Evaluation | None:
@@ -105,14 +105,14 @@ def answered(point: Path, fresh: Path, exact: bool) -> Iterator[Finding]:
     """What of an evaluation's answers and table is not as in its second run."""
     was, now = _evaluation(point), _evaluation(fresh)
     if was and now:
-        yield from evaluation.differences(was, now, exact, derived.ours(was.result))
+        yield from evaluation.differences(was, now, exact, derivation.ours(was.result))
 
 
 def left_out(point: Path, recorded: dict[str, Any], again: dict[str, Any]) -> dict[str, str]:
     """What of a record by another version of the code is not compared: what -> why."""
-    if derived.ours(recorded) and recorded.get("verdict") != "failed":
+    if derivation.ours(recorded) and recorded.get("verdict") != "failed":
         return {}
-    told = elsewhere.told(recorded, again)
+    told = tolerance.told(recorded, again)
     with suppress(*FORMLESS):  # which `reproduced` names
         if was := _evaluation(point):
             told |= evaluation.left_out(was)

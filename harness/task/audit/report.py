@@ -14,7 +14,7 @@ from typing import Any
 from harness.pipeline.evaluation.record import FILES, Evaluation
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit import derived
+from harness.task.audit import derivation
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import compare, formed, since, turns
 from harness.task.audit.evaluation import differences
@@ -156,7 +156,7 @@ def _point(
     if one.get("task") == two.get("task") == "evaluate" and "stages" not in {**one, **two}:
         was, now = (_evaluation(folder, entry, which, results) for which in ("recorded", "again"))
         exact = not any(c["decisive"] for c in changed)
-        findings += formed(differences(was, now, exact, derived.ours(one)))
+        findings += formed(differences(was, now, exact, derivation.ours(one)))
     findings += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
     for finding in findings:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from harness.config import Config
 from harness.errors import InputProblem, printable
-from harness.report.sweep import TABLE, read_csv
-from harness.task.audit import download, stopped
-from harness.task.audit.asked import Run, lookup
-from harness.track import description, place
+from harness.report.sweep.page import TABLE, read_csv
+from harness.task.audit import download, unfinished
+from harness.task.audit.source import Run, lookup
+from harness.track import description, provenance
 from harness.track.parent import ABOVE
 
-RECORD = (*stopped.KEPT, ".hydra")
+RECORD = (*unfinished.KEPT, ".hydra")
 TABLES = (
     "holds the tables and the page of a sweep, as MLflow has them with the sweep's own run, and none of its "
     "points: each has a run of its own there. Audit the whole sweep by its id"
@@ -29,8 +29,8 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         if not any((path / name).exists() for name in RECORD):
             what = _of_sweep(cfg, path) or "holds no record: neither result.json nor a sweep."
             raise InputProblem(f"run={cfg.run} {what}")
-        if not stopped.kept(path) and not stopped.claimed(cfg, path):
-            raise InputProblem(f"run={cfg.run} {stopped.NOTHING}")
+        if not unfinished.kept(path) and not unfinished.claimed(cfg, path):
+            raise InputProblem(f"run={cfg.run} {unfinished.NOTHING}")
         return path, None
     if not re.fullmatch("[0-9a-f]{32}", cfg.run):
         raise InputProblem(
@@ -39,13 +39,20 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     run = lookup(cfg, cfg.run)
     known = run["tags"] if run else {}
     above = lookup(cfg, known.get(ABOVE))
-    part = above and place.of(above["tags"]) == place.of(known)  # a cell, say, of an evaluation
+    part = above and provenance.of(above["tags"]) == provenance.of(
+        known
+    )  # a cell, say, of an evaluation
     if part or not known.get("folder"):
         raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run, above)}")
-    near, path = Path(known["folder"]), place.of(known)
+    near, path = Path(known["folder"]), provenance.of(known)
     path = near if near.is_dir() else path
-    if run and not stopped.claims(run) and not stopped.kept(path) and not stopped.copied(cfg, run):
-        raise InputProblem(f"run={cfg.run} ({printable(run['name'])}) {stopped.NOTHING}")
+    if (
+        run
+        and not unfinished.claims(run)
+        and not unfinished.kept(path)
+        and not unfinished.copied(cfg, run)
+    ):
+        raise InputProblem(f"run={cfg.run} ({printable(run['name'])}) {unfinished.NOTHING}")
     if not path.is_dir():
         gone = f"run={cfg.run} was recorded in {path}, which is not there any more."
         if not known.get("kind"):  # of a sweep every point has its own files

@@ -21,7 +21,7 @@ from harness.model.experts import experts
 from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.bench import beside

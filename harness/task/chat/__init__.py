@@ -19,9 +19,9 @@ from harness.pipeline.line import Line
 from harness.pipeline.origin import chosen
 from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
-from harness.pipeline.stored import Stored
+from harness.pipeline.snapshot import Stored
 from harness.progress import over
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 from harness.task.chat.conversation import Conversation, concluded

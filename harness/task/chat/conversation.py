@@ -22,8 +22,8 @@ from harness.pipeline.finish import (
     shown,
 )
 from harness.pipeline.line import Line
-from harness.pipeline.stored import Stored
-from harness.report.console import Say
+from harness.pipeline.snapshot import Stored
+from harness.report.terminal.console import Say
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import Terminal

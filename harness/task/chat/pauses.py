@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.config import SaveConfig
 from harness.errors import InputProblem
-from harness.pipeline.stored import Stored
+from harness.pipeline.snapshot import Stored
 from harness.save import store
 from harness.save.contents import TURN, number, turns
 from harness.snapshot.state import State

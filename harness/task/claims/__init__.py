@@ -8,7 +8,7 @@ from harness import machine
 from harness.config import Config
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.snapshot.manifest import model_rows
 from harness.snapshot.result import UNJUDGED
 from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from harness.pipeline.bed import QUESTION, SYSTEM, conversation
+from harness.pipeline.testbed import QUESTION, SYSTEM, conversation
 from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, HOLDS, REFUTED, Bench, Settled, same_top
 from harness.tokenizer.policy import encode

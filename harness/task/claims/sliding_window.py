@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from harness.capture import whole_cache
-from harness.pipeline.bed import WINDOW, on
+from harness.pipeline.testbed import WINDOW, on
 from harness.report.claims import Layout
 from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled
 

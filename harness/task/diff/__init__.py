@@ -10,9 +10,9 @@ from harness.errors import InputProblem
 from harness.machine import many
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.origin import chosen
-from harness.pipeline.stored import needs, text_of
+from harness.pipeline.snapshot import needs, text_of
 from harness.report import html
-from harness.report.console import Say, number, tabled
+from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from harness.errors import InputProblem
-from harness.pipeline.stored import words
-from harness.report.console import number
+from harness.pipeline.snapshot import words
+from harness.report.terminal.console import number
 from harness.snapshot.elements import called
 from harness.snapshot.state import State
 

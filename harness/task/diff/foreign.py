@@ -15,7 +15,7 @@ from harness.errors import InputProblem
 from harness.pipeline.finish import Outcome, finish_page, shown
 from harness.pipeline.foreign import fitted, kinds, orders, pairs
 from harness.report import html
-from harness.report.console import Say, number, tabled
+from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.digest import digest_stream
 from harness.snapshot.result import UNJUDGED

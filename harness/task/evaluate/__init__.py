@@ -20,7 +20,7 @@ from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.questions import check_kind, questions
 from harness.pipeline.session import Session
 from harness.progress import over
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.snapshot.manifest import model_rows
 from harness.snapshot.result import UNJUDGED, UNSOUND
 
@@ -52,7 +52,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     name = called(cfg.model.name, session.loaded.source)
     rows = averages(name, cfg.prompt.name, list(progress.answered.values()))
     progress.write(folder, asking)
-    from harness.report import evaluate
+    from harness.report.evaluate import page as evaluate
 
     size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}
     outcome = finish_table(

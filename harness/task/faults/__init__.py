@@ -9,11 +9,11 @@ from harness.errors import ConfigProblem, suggestion
 from harness.fault.base import Fault, Target
 from harness.fault.field import coverage
 from harness.fault.registry import every, fault_named
-from harness.pipeline import bed as beds
+from harness.pipeline import testbed as beds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, one_thread
 from harness.progress import over
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.snapshot.digest import digest_document
 from harness.snapshot.manifest import model_rows
 from harness.task.faults import accuracy, plain
@@ -34,7 +34,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     measured = {name: measure_all(session, chosen, name) for name in _beds(chosen)}
     by_name = {row["fault"]: row for rows, _ in measured.values() for row in rows}
     rows = [by_name[name] for name in chosen]
-    from harness.report import heatmap
+    from harness.report import faults as heatmap
 
     control, rest = rows[0], rows[1:]
     tried = {fault.field for fault in chosen.values()} - {""}
@@ -127,7 +127,7 @@ def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
 def summary(rows: list[dict[str, Any]]) -> str:
     """What is not seen without the checks, in a sentence."""
     silent = sum(row["plain"] != plain.ERROR for row in rows)
-    from harness.report import heatmap
+    from harness.report import faults as heatmap
 
     still = sum(map(heatmap.still, rows))
     if len(rows) == 1:

@@ -7,7 +7,7 @@ from typing import Any
 from harness import machine
 from harness.capture import capture, pad_left
 from harness.compare.diagnosis import Diagnosis
-from harness.pipeline import bed as beds
+from harness.pipeline import testbed as beds
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.session import Session
 from harness.snapshot.state import State

@@ -23,11 +23,11 @@ from harness.fault.base import Fault
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
-from harness.pipeline.bed import Bed, Run, question, shown
 from harness.pipeline.damage import aid_for, damaged
 from harness.pipeline.diagnosis import diagnose, recompute
 from harness.pipeline.restore import identity, proof
 from harness.pipeline.session import Session
+from harness.pipeline.testbed import Bed, Run, question, shown
 from harness.save import store
 from harness.save.assembly import segment_read
 from harness.snapshot import manifest as manifests

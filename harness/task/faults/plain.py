@@ -10,7 +10,7 @@ from harness.cache.library import to_cache
 from harness.config import SamplingConfig
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
-from harness.pipeline.bed import Bed, question, trimmed
+from harness.pipeline.testbed import Bed, question, trimmed
 from harness.snapshot.state import State
 
 ERROR, WRONG, DRIFT, NOTHING = "error", "silent wrong tokens", "silent drift", "nothing visible"

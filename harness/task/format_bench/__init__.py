@@ -23,8 +23,8 @@ from harness.model.loaded import Loaded
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.report import formats as report
-from harness.report.console import Say
+from harness.report import format_bench as report
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.save.registry import format_of
 from harness.snapshot.digest import tensor_bytes

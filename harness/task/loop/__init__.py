@@ -16,9 +16,9 @@ from harness.model.sampler import Sampler
 from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line
 from harness.pipeline.session import Session
-from harness.pipeline.stored import Stored, destination
+from harness.pipeline.snapshot import Stored, destination
 from harness.progress import over
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace

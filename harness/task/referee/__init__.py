@@ -9,12 +9,12 @@ from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.engine.registry import engine as build_engine
 from harness.errors import ConfigProblem
+from harness.pipeline.engine_session import Outside
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.ours import Ours
-from harness.pipeline.outside import Outside
+from harness.pipeline.own_engine import Ours
 from harness.pipeline.prompt import prompt_text
 from harness.pipeline.session import Session
-from harness.report.console import Say
+from harness.report.terminal.console import Say
 from harness.task.referee import cases, oracle, scan, verdict, yardstick
 from harness.task.referee.cases import Case
 from harness.task.referee.yardstick import Yardstick
@@ -27,7 +27,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     The verdict is the worst of the cases; without a control that fails it is `unsound`.
     """
-    from harness.report import referee as report
+    from harness.report.referee import page as report
+    from harness.report.referee import unasked
 
     ours = cache(lambda: Ours(Session.open(cfg, folder, say)))
     with build_engine(cfg.engine, ours) as engine:
@@ -50,7 +51,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             judged = judge(engine, yard, cfg, say, exact)
         known = {**engine.versions(), "float64 oracle": where}
         if list(cfg.task.cases) == [ALL]:
-            known |= {f"{report.absent.BEFORE}{name}": why for name, why in engine.absent.items()}
+            known |= {f"{unasked.BEFORE}{name}": why for name, why in engine.absent.items()}
         scanned = attributed(engine, yard, judged, say)
         wrong = [
             c.name for c in judged if not c.control and c.row("")["verdict"] not in verdict.GOOD

@@ -12,7 +12,7 @@ from harness.engine import Engine
 from harness.engine.base import Prompt
 from harness.errors import HarnessError, InputProblem
 from harness.model.loaded import Loaded, load
-from harness.pipeline.ours import Ours
+from harness.pipeline.own_engine import Ours
 from harness.task.referee.yardstick import Exact, Yardstick
 
 WORK = 2e10  # bytes of weights times tokens: beyond, only `engine.weights` asks for it

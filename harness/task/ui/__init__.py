@@ -13,7 +13,7 @@ from harness.task.ui.server import prepare, serving
 
 if TYPE_CHECKING:
     from harness.engine import Engine
-    from harness.report.console import Say
+    from harness.report.terminal.console import Say
 
 PAUSE = 0.5  # seconds; Python looks for a Ctrl-C that another thread was woken for in between
 
@@ -26,8 +26,8 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.pipeline.session import Session
     from harness.save import store
     from harness.task.ui import acts
+    from harness.task.ui.continuation import places
     from harness.task.ui.desk import Desk
-    from harness.task.ui.elsewhere import places
     from harness.task.ui.evaluation import SETS
     from harness.task.ui.shelf import Shelf, check_folder
     from harness.task.ui.tabs import Tabs

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.report.badge import SIGNS
 from harness.snapshot.state import State
-from harness.task.ui.elsewhere import Continued
+from harness.task.ui.continuation import Continued
 from harness.task.ui.verdict import Proof
 
 # shown of a proof

@@ -36,12 +36,12 @@ from harness.prune.registry import names as policies
 from harness.quantize.base import coded_tokens
 from harness.snapshot.state import State
 from harness.task.ui.answers import Place, answers
+from harness.task.ui.attention import Sight, bright, held, rescored
 from harness.task.ui.branches import Branch, Growth
-from harness.task.ui.elsewhere import Continued, Elsewhere
+from harness.task.ui.continuation import Continued, Elsewhere
 from harness.task.ui.evaluation import Evaluation
 from harness.task.ui.journal import Journal
 from harness.task.ui.shelf import Shelf
-from harness.task.ui.sight import Sight, bright, held, rescored
 from harness.task.ui.verdict import Proof, proven
 from harness.task.ui.work import Turns, Work, counted
 from harness.tokenizer.policy import continuation, encode

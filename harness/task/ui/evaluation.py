@@ -18,7 +18,8 @@ from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
-from harness.report import evaluate, html
+from harness.report import html
+from harness.report.evaluate import page as evaluate
 from harness.snapshot.result import ROWS, UNSOUND, write_json, write_text
 from harness.task.ui.work import Stopped
 

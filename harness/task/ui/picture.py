@@ -9,14 +9,14 @@ from time import monotonic_ns
 from typing import Any
 
 from harness.report.badge import SIGNS, kind
-from harness.report.console import number
-from harness.report.meaning import VERDICTS
+from harness.report.glossary import VERDICTS
 from harness.report.names import plain
+from harness.report.terminal.console import number
 from harness.snapshot.result import COMPARED, counted
 from harness.task.ui.answers import FIGURES, Comparison
 from harness.task.ui.branches import Branch
+from harness.task.ui.continuation import Continued
 from harness.task.ui.desk import Desk
-from harness.task.ui.elsewhere import Continued
 from harness.task.ui.verdict import Proof
 
 TOP = 0.95  # share of the tokens below full brightness: the first one outshines all

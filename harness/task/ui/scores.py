@@ -3,8 +3,8 @@ below the whole state's. No gradio."""
 
 from typing import Any
 
-from harness.report import evaluate
-from harness.report.console import number
+from harness.report.evaluate import page as evaluate
+from harness.report.terminal.console import number
 from harness.snapshot.cells import WHOLE
 from harness.snapshot.cells import name as called
 from harness.task.ui import words

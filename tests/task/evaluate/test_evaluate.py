@@ -10,7 +10,7 @@ from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
-from harness.report.budget import pareto
+from harness.report.evaluate.budget import pareto
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
 
@@ -308,7 +308,7 @@ def test_the_front_holds_what_nothing_smaller_matches() -> None:
 
 
 def test_a_median_and_its_spread_have_as_many_digits_so_that_it_lies_inside() -> None:
-    from harness.report.evaluate import _timed
+    from harness.report.evaluate.page import _timed
 
     place = dict.fromkeys(("prune", "quantize", "budget", "cache", "asked"), "none")
     answered = {str(n): [{**place, "per_token_s": t}] for n, t in enumerate((1.312e-3, 1.318e-3, 1.324e-3))}  # fmt: skip
@@ -319,7 +319,7 @@ def test_a_median_and_its_spread_have_as_many_digits_so_that_it_lies_inside() ->
 
 
 def test_the_table_has_the_spread_of_its_times_and_the_digits_of_the_sentence() -> None:
-    from harness.report.evaluate import _spread, digits
+    from harness.report.evaluate.page import _spread, digits
 
     place = dict.fromkeys(("prune", "quantize", "budget", "cache", "asked"), "none")
     times = (0.001, 0.002, 0.003, 0.004, 0.005)

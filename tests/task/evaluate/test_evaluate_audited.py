@@ -14,11 +14,11 @@ import pytest
 
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.record import Evaluation
-from harness.report import sweep
-from harness.report.evaluate import conclusion
+from harness.report.evaluate.page import conclusion
+from harness.report.sweep import page as sweep
 from harness.snapshot import record
 from harness.snapshot.result import write_json
-from harness.task.audit import derived, evaluation, evidence, replay, report
+from harness.task.audit import derivation, evaluation, evidence, replay, report
 
 ASK = ("task=evaluate", "prompt=recall", "prompt.distance=24", "prompt.samples=3", "steps=4",
        "task.prunes=[random]", "task.quantizers=[none,int8]", "task.budgets=[0.25]",
@@ -112,7 +112,7 @@ def averaged(edit: Callable[[Path], None]) -> Callable[[Path], None]:
 def reseal(folder: Path) -> None:
     """As who has the code does: the sentence and the seal made to match."""
     result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
-    result["conclusion"] = derived.conclusion(result)
+    result["conclusion"] = derivation.conclusion(result)
     record.seal(folder, result, sealed["config"], sealed["packages"])
 
 
@@ -250,7 +250,7 @@ def moved(folder: Path) -> None:
 def judged(point: Path, fresh: Path, third: Path) -> list[str]:
     """What an audit names; `third` in place of its run in another precision."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derived, "page", lambda *_: [])
+        patch.setattr(derivation, "page", lambda *_: [])
         patch.setattr(replay, "rerun", lambda *_: {point: third})
         findings, changed = replay.reproduced(point, fresh)
         if replay.rounded(point, fresh, changed):
@@ -286,9 +286,9 @@ def test_a_page_of_other_answers_is_named(copy) -> None:
     page = (copy / "report.html").read_text("utf-8")
     files = ("result.json", "record.json", "evaluate.json", "answers.jsonl")
     assert all(f'<a href="{name}">{name}</a>' in page for name in files)
-    assert list(derived.page(copy, result)) == []
+    assert list(derivation.page(copy, result)) == []
     answers(right)(copy)
-    assert [f.what for f in derived.page(copy, result)] == ["report.html"]
+    assert [f.what for f in derivation.page(copy, result)] == ["report.html"]
 
 
 @pytest.mark.parametrize(

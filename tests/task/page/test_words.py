@@ -13,7 +13,7 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from harness.config import SamplingConfig
 from harness.errors import HarnessError, InputProblem, RestoreRefused
-from harness.report import evaluate
+from harness.report.evaluate import page as evaluate
 from harness.task.ui import picture, scores, words
 from harness.task.ui.acts import Page
 from harness.task.ui.branches import Growth

@@ -1,0 +1,160 @@
+"""A pruned or a quantized state beside itself, continued another way.
+
+The run that was never interrupted holds another past than such a state does, so what the cache makes of the
+state is lost in what the pruning made of the past. Here the state is fed the same ids under a cache that shares
+no forward with the judged one. Where it was saved in this very run, it is the state from before that, on the model
+from before: what parts the two is the cache's doing or that of the way through the snapshot, and which of them is
+found by continuing what came back under that other cache too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.cache.registry import others
+from harness.compare import metrics as measure
+from harness.compare.verdict import decide
+from harness.config import CacheConfig, CompareConfig, PruneConfig
+from harness.errors import HarnessError
+from harness.model.loaded import Loaded
+from harness.pipeline.budget import Bounded, Kept, continuation
+from harness.pipeline.drive import Rollout, aside
+from harness.pipeline.judge import Judgement
+from harness.pipeline.noise import largest
+from harness.pipeline.round_trip import parted
+from harness.snapshot.result import GOOD, UNJUDGED
+from harness.snapshot.state import State
+
+UNMEASURED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows such a past
+FIGURES = ("max_abs_diff", "kl_max", "top1_agreement")
+WHOLE = PruneConfig(name="none")
+SAVED, RESTORED = (
+    "saved",
+    "restored",
+)  # what was continued the other way, before or after a snapshot
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a state was continued, and what is needed to go another way from the same place.
+
+    cache: what was asked for. prune: with `at=N` it prunes on the way. others: caches that share no forward
+    with this one, the best first. kept: what each pruning on the way kept.
+    """
+
+    cache: CacheConfig
+    prune: PruneConfig
+    others: tuple[str, ...]
+    kept: Sequence[Kept]
+
+    @classmethod
+    def of(cls, decoder: Any, cache: CacheConfig, prune: PruneConfig = WHOLE) -> "Way":
+        """Of what `continuation` gave, after it went its way."""
+        kept = decoder.kept if isinstance(decoder, Bounded) else []
+        return cls(cache, prune, others(getattr(decoder, "first", decoder)), kept)
+
+
+def meant(state: State) -> bool:
+    """Whether `state` was pruned or quantized once, and so holds another past than its ids give."""
+    form = state.documents["kv_format"]
+    return bool(state.pruned or state.quantized or form.get("pruned") or form.get("quantized"))
+
+
+def beside(
+    judgement: Judgement,
+    loaded: Loaded,
+    state: State,
+    way: Way,
+    path: Rollout,
+    settings: CompareConfig,
+    before: tuple[Loaded, State] | None = None,
+) -> Judgement:
+    """`judgement` on `path`, on which `state` was continued on `loaded` by `way`, with the block `itself` of
+    `result.json`; as it is where the state holds what its ids give. before: the model that captured it and
+    the state as it was before it was saved, where they are known.
+
+    What rounding does was measured for it by plain paths, so no fault of a cache widens what is allowed.
+    Mutates nothing.
+    """
+    first = before or (loaded, state)
+    if not (way.kept or meant(first[1])):
+        return judgement
+    block = _block(judgement, *first, way, path, SAVED if before else RESTORED)
+    if before and block["verdict"] in GOOD:
+        block = _first_token(block, before[1], state)
+    elif before and block["verdict"] != UNJUDGED:
+        after = _block(judgement, loaded, state, way, path, RESTORED)
+        block = _lost(block, before[1], state) if after["verdict"] in GOOD else after
+    required = "equivalent" if settings.require == "exact" else settings.require  # another's sums
+    return replace(judgement, itself={**block, "required": required})
+
+
+def _block(
+    judgement: Judgement, loaded: Loaded, state: State, way: Way, path: Rollout, against: str
+) -> dict[str, Any]:
+    whose = "pruned" if way.kept or state.documents["kv_format"].get("pruned") else "quantized"
+    same = f"the {whose} state{' before it was saved,' * (against == SAVED)}"
+    said = f"the {whose} state itself is not continued by cache={way.cache.name}"
+    block: dict[str, Any] = dict.fromkeys(("cache", *FIGURES, "noise")) | {"against": against}
+    aside(loaded, state)
+    for name in way.others:
+        try:
+            expected = _logits(loaded, state, way, name, path)
+        except HarnessError:  # this one does not serve the model, or such a state
+            continue
+        break
+    else:
+        return {**block, "verdict": UNJUDGED, "reason": "no other cache serves this state"}
+    metrics = measure.compare(path.logits, expected, path.ids[:, 1:])
+    floor = {"max_abs_diff": _floor(judgement, expected)}
+    first = metrics["first_divergence"]
+    token = None if first is None else first + 1
+    verdict, _ = decide(path.logits, expected, metrics, floor, UNMEASURED, token, ())
+    off = f"its logits are off by {metrics['max_abs_diff']:.3g}, the noise is {floor['max_abs_diff']:.3g}"
+    other = f"step {token} chooses another token than with cache={name}"
+    reason = {
+        "exact": f"bit-equal to {same} under cache={name}",
+        "equivalent": f"as {same} under cache={name}, within rounding",
+        "drifted": f"{said} as by cache={name}: {off}",
+    }.get(verdict, f"{said}: {other if token is not None else off}")
+    figures = {key: metrics[key] for key in FIGURES} | {"noise": floor["max_abs_diff"]}
+    return {**block, **figures, "cache": name, "verdict": verdict, "reason": reason}
+
+
+def _first_token(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
+    """`block`, and whether the logits that choose the first token, which no cache computes, came `back` as they
+    were `saved`."""
+    now = back.logits.to(saved.logits)
+    gap = largest(now.double() - saved.logits.double())
+    if gap <= block["noise"]:
+        return block
+    other = bool((now.argmax(-1) != saved.logits.argmax(-1)).any())
+    verdict = "diverged" if other else "drifted"
+    return _lost({**block, "verdict": verdict, "max_abs_diff": gap}, saved, back)
+
+
+def _lost(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
+    """`block` where every cache goes on alike with what came `back`, and otherwise than with what was `saved`."""
+    cause, element, seen = parted(saved, back)
+    whose = "pruned" if saved.documents["kv_format"].get("pruned") else "quantized"
+    off = f"logits are off by {block['max_abs_diff']:.3g}, the noise is {block['noise']:.3g}"
+    reason = f"the {whose} state did not come back as it was saved: {seen}; {off}"
+    return {**block, "reason": reason, "cause": cause, "element": element}
+
+
+def _floor(judgement: Judgement, logits: torch.Tensor) -> float:
+    """How far rounding alone parts two paths: as the run measured it, by the noise and by the plain path's error
+    against float64, which both may have; one rounding of the largest logit at least."""
+    least = torch.finfo(logits.dtype).eps * float(logits.abs().max())
+    return max(judgement.noise["max_abs_diff"], 2 * (judgement.oracle["plain"] or 0.0), least)
+
+
+def _logits(loaded: Loaded, state: State, way: Way, name: str, path: Rollout) -> torch.Tensor:
+    """`[rows, n, vocab]` of what `path` was fed, in as many pieces, under another cache."""
+    cache = CacheConfig(name=name, branches=way.cache.branches)
+    decoder = continuation(loaded, state, cache, way.prune, way.kept)
+    fed = path.fed.to(loaded.device).split(list(path.chunks), dim=1)
+    logits = torch.cat([decoder.step(ids) for ids in fed], 1)
+    return logits[..., : path.logits.shape[-1]].to(path.logits.device)

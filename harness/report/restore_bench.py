@@ -1,0 +1,64 @@
+"""What `task=restore_bench` says: one table, and restore beside prefill by context."""
+
+from typing import Any
+
+from harness.report.html import grouped, section
+from harness.report.picture import plots
+
+WAYS = ("prefill", "restored")
+TIMED = ("save_s", "raw_write_s", "load_s", "raw_read_s", "to_device_s", "first_token_s")
+FIGURES = (*TIMED, "prefill_s", "restored_s", "speedup", "save_of_raw", "kv_bytes", "stored_bytes",
+           "peak_device_bytes")  # fmt: skip
+COLUMNS = ["context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
+           "save_s", "save_of_raw", "peak_device_bytes"]  # fmt: skip
+
+
+HEADS = {
+    "context": "past tokens", "kv_bytes": "K/V bytes", "prefill_s": "prefill, s", "load_s": "load, s",
+    "to_device_s": "to the device, s", "first_token_s": "first token, s",
+    "speedup": "restored against prefilled, times", "save_s": "save, s",
+    "save_of_raw": "save, of a raw write", "peak_device_bytes": "peak on the device, bytes",
+}  # fmt: skip
+
+
+def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Blocks of the page for `bench.json` rows of restores."""
+    measured = [row for row in rows if row["reason"] is None]
+    out = []
+    if measured:
+        out.append(
+            section(
+                "Restored or prefilled",
+                text="Time to the first token. Restored: every byte verified, moved to the device, "
+                "one decode step. The files were just written, so they are read from memory, as "
+                "are the raw ones.",
+                legend=plots.colours(WAYS),
+                panels=_panels(measured),
+            )
+        )
+    table = [[grouped(row[c]) for c in COLUMNS] for row in rows]
+    return [*out, section("All figures", columns=[HEADS[c] for c in COLUMNS], rows=table)]
+
+
+def conclusion(rows: list[dict[str, Any]]) -> str:
+    """How a restore compares with a prefill at the longest past that was measured; empty for none."""
+    measured = [row for row in rows if row["speedup"]]
+    if not measured:
+        return ""
+    row = max(measured, key=lambda one: one["context"])
+    way = "faster" if row["speedup"] >= 1 else "slower"
+    times = max(row["speedup"], 1 / row["speedup"])
+    return f"a restore is {times:.1f} times {way} to the first token than a prefill of {row['context']:,} tokens; "
+
+
+def _panels(rows: list[dict[str, Any]]) -> list[str]:
+    """Seconds to the first token both ways, and how many times faster a restore is."""
+    times, speed = (plots.figure(plots.WIDTH, plots.HEIGHT) for _ in range(2))
+    contexts = [row["context"] for row in rows]
+    for number, way in enumerate(WAYS):
+        style = {"color": plots.COLOURS[number], "marker": plots.mark(number)}
+        times[1][0].plot(contexts, [row[f"{way}_s"] for row in rows], **style)
+    speed[1][0].plot(contexts, [row["speedup"] for row in rows], marker="o", color=plots.INK)
+    plots.against_context(times[1][0], "To the first token", "s")
+    plots.against_context(speed[1][0], "Restored against prefilled", "times")
+    return [plots.svg(times[0]), plots.svg(speed[0])]

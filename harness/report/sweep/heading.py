@@ -1,0 +1,152 @@
+"""What stands above the page of a sweep: its badge, the sentence a stranger reads first, and below it the rest."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.report.sweep import (
+    agreement,
+    cells,
+    choice,
+    price,
+    pruned,
+    search,
+    seeds,
+    shortfall,
+    unfinished,
+)
+from harness.report.sweep.summary import counted, counts, searched
+from harness.report.sweep.verdicts import STOPPED
+
+LONG = 100  # characters; what is said below so many begins a line of its own
+FEW = 4  # options that are named one by one
+DRAWS = "The seed draws nothing with sampling=greedy."
+IDLE = "could not begin"
+
+BESIDE = (agreement.beside, price.caution)
+
+Row = dict[str, Any]
+
+
+def told(
+    folder: Path, rows: list[Row], axes: list[str], ways: dict[str, int], total: int | None, mixed: int
+) -> tuple[str, str, str]:  # fmt: skip
+    """`(badge, lines, colour)` of the sweep in `folder`, as `html.page` has them. axes: the options that were varied.
+    ways: objectives. total: points that were asked for. mixed: points that other code has run than the rest."""
+    bad = sum(int(row["exit_code"]) != 0 for row in rows)
+    left = max((total or 0) - len(rows), 0)
+    alone, sure = searched(rows, ways), cells.intervals(folder, rows)
+    found = search.headline(rows, ways) if alone and not bad else ""
+    badge = found or _badge(rows, bad, left)
+    first = _opening(folder, rows, axes, badge, total, alone) * (not found or bool(left))
+    wrong = _answerless(rows)
+    lost = search.hopeless(rows, ways) or wrong
+    answer = search.conclusion(rows, ways, sure)
+    if lost:
+        answer += " No point gives a right answer." if wrong else " None reaches anything."
+    else:
+        first, more = _chosen(folder, rows, axes, ways, first, left)
+        answer += f" {more}"
+    long = len(first) > LONG or any(row["verdict"] in STOPPED for row in rows)
+    apart = "\n" if long else " "
+    text = f"{first}{apart}{answer.strip()}".strip()
+    if not alone and not left:
+        text += f"\n{shortfall.sentence(rows, axes, bool(choice.short_of(rows)))}".rstrip()
+    if not choice.chosen(rows, axes) and all(str(row.get("mutated")) == "True" for row in rows):
+        text += " None is called best: every point writes into your cache."
+    text += f" {mixed} of them were run by other code." * bool(mixed)
+    tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))
+    return badge, text.strip(), tone
+
+
+def _opening(
+    folder: Path, rows: list[Row], axes: list[str], badge: str, total: int | None, alone: bool
+) -> str:
+    """How many points there are and what they came to; where some came to no end, what was swept as well."""
+    many = machine.many(total or len(rows), "point")
+    whole = total in (None, len(rows))
+    part, over = many if whole else f"{len(rows)} of {many}", _over(axes)
+    if any(row["verdict"] in STOPPED for row in rows):
+        return f"{part}{over}: {_tally(folder, rows)}."
+    if spread := seeds.sentence(rows, axes):
+        return f"{part} {spread}."
+    tally = counted(rows)
+    if not badge.startswith(tally) and not alone:
+        return f"{part}{over}: {tally}."
+    return (
+        f"{part}{over}, {'each ' * (len(rows) > 1)}run to its end."
+        if whole
+        else f"{part}{over} have run."
+    )
+
+
+def _over(axes: list[str]) -> str:
+    if not axes:
+        return ""
+    *others, last = axes
+    if len(axes) > FEW:
+        return f" over {len(axes)} options"
+    return f" over {', '.join(others)} and {last}" if others else f" over {last}"
+
+
+def _tally(folder: Path, rows: list[Row]) -> str:
+    """How many points came out how; of those that failed, how many could not begin."""
+    tally, idle = counts(rows), unfinished.idle(folder, rows)
+    if idle:
+        ran = tally.pop("failed") - idle
+        tally = ({"failed": ran} if ran else {}) | {IDLE: idle} | tally
+    return ", ".join(f"{count} {word}" for word, count in tally.items())
+
+
+def _chosen(
+    folder: Path, rows: list[Row], axes: list[str], ways: dict[str, int], first: str, left: int
+) -> tuple[str, str]:
+    """`first`, without it where what follows counts the points itself, and which point to choose."""
+    if axes[1:] and seeds.inert(rows, axes):
+        seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
+        once = [row for row in rows if row["seed"] == seed]
+        own, said = _chosen(folder, once, axes, ways, first, left)
+        for few in ("All {}", "None of {}"):
+            said = said.replace(f"{few.format(len(once))} ", f"{few.format(len(rows))} ", 1)
+        return own, _joined(said, DRAWS)
+    so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
+    winners = best or choice.chosen(rows, axes)
+    said = choice.told(winners, axes, rows, so_far)
+    if pruning := pruned.told(rows, winners, axes, so_far, said):
+        own = first if seeds.sentence(rows, axes) else ""
+        return own, _joined(pruning, *(say(winners, axes, rows) for say in BESIDE))
+    if winners and not best:
+        more = (part(winners, axes, rows) for part in (*BESIDE, price.sentence))
+        return first, _joined(said, *more)
+    return first, cells.conclusion(folder, rows)
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def _answerless(rows: list[Row]) -> bool:
+    """Whether answers were expected and every one is wrong."""
+    return {row.get("answer") for row in rows} - {None} == {"wrong"}
+
+
+def _tone(rows: list[Row], lost: bool) -> str:
+    """The colour of the whole: that of its worst verdict, and no success where every answer is wrong."""
+    kinds = set(map(pruned.tone, rows))
+    worst = next((k for k in ("bad", "fair", "soft", "alike") if k in kinds), "good")
+    return "fair" if lost and worst in ("good", "alike", "soft") else worst
+
+
+def _badge(rows: list[Row], bad: int, left: int) -> str:
+    """What the points came to, in a few words. A sweep that asked for little says what it got, not only
+    that it got what it asked for; one of which points are `left` says so, and blames none of them."""
+    ended = Counter(row["verdict"] for row in rows if row["verdict"] in STOPPED)
+    if ended:
+        (first, count), *others = sorted(ended.items())
+        said = ", ".join([f"{count} of {len(rows)} {first}", *(f"{n} {w}" for w, n in others)])
+    elif bad:
+        said = f"{len(rows) - bad} of {len(rows)} as required"
+    else:
+        said = f"{counted(rows)} so far" if left else counted(rows)
+    return f"{said}, {left} missing" if left else said

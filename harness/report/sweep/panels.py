@@ -1,0 +1,204 @@
+"""The pictures of a sweep: what its points cost, and how far their logits went."""
+
+from functools import partial
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from harness.report.badge import kind
+from harness.report.html import section
+from harness.report.names import plain
+from harness.report.picture import plots
+from harness.report.sweep import pruned, scatter
+from harness.report.sweep import verdicts as grid
+from harness.report.sweep.seeds import is_seed
+from harness.report.terminal.console import number
+
+Row = dict[str, Any]
+SHAPED = ("prune", "cache", "save", "quantize")  # axes that get markers before others
+SAME = "top1_agreement"
+COST = [
+    ("per_token_s", "Continue", "s per token"),
+    ("save_s", "Save", "s"),
+    ("load_s", "Load", "s"),
+]
+APART = [("kl_max", "Largest KL per step", "nats"), (SAME, "Steps with the same token", "%"),
+         ("max_abs_diff", "Largest logit difference", "logits"), ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
+MEAN = (
+    "kl_mean",
+    "Mean KL per step",
+    "nats",
+)  # in place of the first where tokens are others: it tells which is nearest
+SEEN = 1.01  # times another: less is a hundredth of a picture, about the width of a line
+KIB, MARKS = 1024, 8
+NOISE = 100  # noise floors further apart than this are no one line
+
+
+def sections(rows: list[Row], axes: list[str]) -> list[Row]:
+    """Cost and divergence over the points that came to their end; what is the same in all of them is
+    said, not drawn, and one point alone is no picture."""
+    measured = [r for r in rows if r.get("stored_bytes") and r.get("per_token_s")]
+    axes = [a for a in axes if _several(measured, a)]
+    if len(measured) < 2:
+        return []
+    # A drawn number has no marker of its own.
+    few = [a for a in axes if len(_values(measured, a)) <= MARKS]
+    by = next((a for a in few if a in SHAPED), next(iter(few), None))
+    option = next((a for a in axes if a != by), by)
+    other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
+    measures = _held([MEAN, *APART[1:]] if other else APART, measured)
+    apart = _panels("How far the logits went", "From the uninterrupted run", measured, axes,
+                    ("kept_tokens", option), measures, by)  # fmt: skip
+    if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
+        return [apart]
+    cost = _panels("Size and speed", "Each timed once, so that a small difference says nothing: seconds per "
+                   "continued token, to save and to load", measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
+    return [apart, {**cost, "fold": True}]
+
+
+def doubled(rows: list[Row]) -> bool:
+    """Whether the error against float64 is the largest difference over one constant in every point: beyond rounding
+    the oracle and the uninterrupted run are as good as one, and the same picture need not be drawn twice."""
+    pairs = [(r.get("max_abs_diff"), r.get("error_ratio")) for r in rows]
+    ratios = [error / apart for apart, error in pairs if apart and error]
+    several = len({apart for apart, _ in pairs}) > 1
+    return several and len(ratios) == len(rows) and max(ratios) <= SEEN * min(ratios)
+
+
+def _held(measures: list[tuple[str, str, str]], rows: list[Row]) -> list[tuple[str, str, str]]:
+    """The same measures, without what is allowed where no pruned point is held to it, and without what another of
+    them shows."""
+    free, twice = all(map(pruned.allowed, rows)), doubled(rows)
+    return [
+        (k, name, "ratio" if free and k == "error_ratio" else unit)
+        for k, name, unit in measures
+        if not (twice and k == "error_ratio")
+    ]
+
+
+def _panels(
+    title: str, said: str, rows: list[Row], axes: list[str], across: tuple[str, str | None],
+    measures: list[tuple[str, str, str]], by: str | None,
+) -> Row:  # fmt: skip
+    """One panel per measure that is not the same everywhere, over the first of `across` that varies."""
+    x = next((key for key in across if key and _several(rows, key)), "point")
+    called = plain(x)
+    if x == "stored_bytes":
+        rows, called = [{**r, x: r[x] / KIB} for r in rows], called.replace("bytes", "KiB")
+    group = by if by != x else None
+    drawn_by_chance = is_seed(x)
+    if drawn_by_chance:
+        rows = sorted(rows, key=lambda r: (len(str(r[x])), str(r[x])))
+    rest = [a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3]
+    size = next((a for a in rest if not _ordered(rows, a, x)), None)
+    apart = None  # seconds that were taken once are no curve
+    if measures is not COST:  # no way leads from one of these to another
+        apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
+    panels, constant, noisy, own, lost, aside = [], [], False, False, False, False
+    rows = [{**r, SAME: 100 * r[SAME]} if r.get(SAME) is not None else r for r in rows]
+    for key, name, unit in measures:
+        values = {r[key] for r in rows if r.get(key) is not None}
+        if len(values) > 1:
+            floors = _floors(rows) if key == "kl_max" else {}
+            noisy = noisy or bool(floors)
+            own = own or (
+                key == "kl_max" and _models(rows) and any(r.get("noise_kl_max") for r in rows)
+            )
+            lost = lost or scatter.lost([*values, *floors.values()]) > 0
+            panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), name, called, unit, floors, apart, drawn_by_chance)  # fmt: skip
+            panels.append(panel)
+            aside = aside or moved
+        elif values:
+            constant.append(f"{plain(key)} is {number(values.pop())}{'%' * (key == SAME)}")
+    told = f"{said}, by {called}{_along(rows, axes, x)}." if panels else ""
+    if aside:
+        told += f" {scatter.ASIDE}"
+    if noisy:
+        some = len(_floors(rows)) < len(_values(rows, "dtype"))
+        none = "; no line where that is nothing" if some else ""
+        told += f" Dashed, by the largest KL: its noise floor, what a recompute does with nothing wrong{none}."
+    if own:
+        told += " No noise floor is drawn: each model has its own."
+    if lost:
+        told += " Shaded: practically nothing beside the rest, and not to scale."
+    if constant:
+        told = f"{told} The same in every point: {'; '.join(constant)}.".strip()
+    return section(title, text=told, panels=panels, legend=_legend(rows, group, size) if panels else "")  # fmt: skip
+
+
+def _floors(rows: list[Row]) -> dict[str, float]:
+    """The noise floor of each dtype that has one; none where the prompts of a dtype differ so much that it would be
+    no one line, and none over several models, which each have their own."""
+    lines: dict[str, float] = {}
+    if _models(rows):
+        return lines
+    for dtype in _values(rows, "dtype"):
+        mine = [r["noise_kl_max"] for r in rows if str(r.get("dtype", "")) == dtype]
+        floors = sorted(f for f in mine if f)
+        if floors and floors[-1] <= NOISE * floors[0]:
+            lines[dtype] = floors[len(floors) // 2]
+    return lines
+
+
+def _models(rows: list[Row]) -> bool:
+    return any(len(_values(rows, key)) > 1 for key in ("model", "model.path"))
+
+
+def _values(rows: list[Row], key: str) -> list[str]:
+    return list(dict.fromkeys(str(r.get(key, "")) for r in rows))
+
+
+def _several(rows: list[Row], key: str) -> bool:
+    return len({str(r[key]) for r in rows}) > 1
+
+
+def _kind(row: Row, by: str | None = None) -> str:
+    """How full a mark is drawn: by its verdict where its colour tells an option (`by`), else as the table tells it."""
+    return kind(row["verdict"]) if by else pruned.tone({**row, "outcome": None})
+
+
+def _ordered(rows: list[Row], axis: str, x: str) -> list[str]:
+    """The values of an option from the left to the right of a picture, where they are numbers and each has a
+    part of its own: the place of a mark tells them apart. None otherwise."""
+    spans: dict[str, list[float]] = {}
+    if is_seed(axis):
+        return []
+    try:
+        for row in rows:
+            spans.setdefault(str(row[axis]), []).append(float(row[x]))
+        list(map(float, spans))
+    except (TypeError, ValueError):
+        return []
+    order = sorted(spans, key=lambda value: min(spans[value]))
+    apart = all(max(spans[a]) < min(spans[b]) for a, b in pairwise(order))
+    return order if apart and len(rows) > len(order) > 1 else []
+
+
+def _along(rows: list[Row], axes: list[str], x: str) -> str:
+    """Which option the place of a mark tells, in brackets."""
+    told = ((a, _ordered(rows, a, x)) for a in axes if a != x)
+    each = [f"{a} {', '.join(map(plots.short, order))}" for a, order in told if order]
+    return f" ({' and '.join(each)} from the left)" if each else ""
+
+
+def _legend(rows: list[Row], by: str | None, size: str | None) -> str:
+    """How full the marks of a verdict are, whose colour and shape is whose, and what a size says."""
+    words: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda r: grid.rank(grid.word(r))):
+        some = words.setdefault(kind(row["verdict"]) if by else pruned.tone(row), [])
+        some += [grid.word(row)] * (grid.word(row) not in some)
+    said = "".join(
+        f'<span><b class="{"" if by else tone}">{scatter.FULLNESS[tone]}</b> {escape(" or ".join(some))}</span>'
+        for tone, some in words.items()
+    )
+    if by is not None:
+        said += f"<span>{escape(by)}:</span>" + "".join(
+            f'<span><b style="color:{scatter.colour(number)}">{plots.SHAPES[mark]}</b> {escape(group)}</span>'
+            for number, (group, mark) in enumerate(scatter.markers(rows, by).items())
+        )
+    if size is not None:
+        said += f"<span>{escape(size)}:</span>" + "".join(
+            f'<span><b style="font-size:{0.7 + 0.35 * place:.2f}em">\u25cb</b> {escape(plots.short(value))}</span>'
+            for place, value in enumerate(_values(rows, size))
+        )
+    return said

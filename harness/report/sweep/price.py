@@ -1,0 +1,61 @@
+"""What the best point of a sweep costs otherwise: its figures beside those of the others, as measured."""
+
+from typing import Any
+
+from harness import machine
+from harness.report.names import folder
+from harness.report.picture import plots
+from harness.report.sweep.choice import asks, group
+from harness.report.sweep.verdicts import STOPPED
+from harness.snapshot.result import MOMENT
+
+LESS = 0.95  # of another's bytes: more of them is as much
+WORTH = 1.5  # times another's time: less, of something timed once, is noise
+TIMES = {"load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """What the one best point has of the largest one's bytes, and each time of it that another point's, asked the
+    same, is clearly below; empty where there is not one such point, or nothing of it was measured."""
+    if len(winners) != 1:
+        return ""
+    (best,) = winners
+    questions = [axis for axis in axes if asks(axis)]
+    alike = group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
+    others = [row for row in alike if row is not best and row["verdict"] not in STOPPED]
+    said = []
+    largest = max(others, key=lambda row: row.get("stored_bytes") or 0, default=best)
+    if best.get("stored_bytes") and best["stored_bytes"] < LESS * (
+        largest.get("stored_bytes") or 0
+    ):
+        part = best["stored_bytes"] / largest["stored_bytes"]
+        said.append(f"it takes {part:.0%} of the bytes of {_named(largest, axes)}, the largest")
+    for key, words in TIMES.items():
+        timed = [row for row in others if row.get(key)]
+        least = min(timed, key=lambda row: row[key], default=None)
+        mine = best.get(key)
+        if least and mine and mine > max(WORTH * least[key], least[key] + MOMENT):
+            there = _named(least, axes)
+            said.append(f"{words} {mine / least[key]:.1f} times as long as in {there}, the fastest")
+    timed_once = " (timed once)" * any("times as long" in part for part in said)
+    return f"Beside the others {'; '.join(said)}{timed_once}." if said else ""
+
+
+def _named(row: Row, axes: list[str]) -> str:
+    """A point by what varies; by its folder where nothing does."""
+    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or folder(row["point"])
+
+
+def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """That points with other tokens than the full cache's were asked one question, where they were pruned otherwise
+    and none is right; empty elsewhere."""
+    asked = [axis for axis in axes if asks(axis)]
+    pruned = any(axis.partition(".")[0] == "prune" for axis in axes)
+    other = winners and all(row["verdict"] == "diverged" for row in winners)
+    if asked or not pruned or not other or any(row.get("answer") for row in rows):
+        return ""
+    steps = {int(row.get("steps") or 0) for row in rows}
+    over = f" over {machine.many(max(steps), 'step')}" if len(steps) == 1 and any(steps) else ""
+    return f"One prompt{over} says how these runs compare, not which policy is better in general: for that, task=evaluate."

@@ -1,0 +1,82 @@
+"""Points of a sweep that hold a pruned state: whether each came back as it was saved, and what pruning changed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from harness import machine
+from harness.report.badge import allowed_kind, kind
+from harness.report.picture import plots
+from harness.snapshot.result import COMPARED, GOOD
+
+RESTORE = "restore"  # the column
+Row = dict[str, Any]
+
+
+def came_back(result: Row) -> dict[str, str]:
+    """The verdict on the restore alone, as a column, where there is one beside that on a pruned state."""
+    block = result.get("itself") or {}
+    mine = result.get("pruned") and block.get("against") == "saved" and block.get("verdict")
+    return {RESTORE: str(block["verdict"])} if mine else {}
+
+
+def completed(rows: list[Row]) -> None:
+    """Where one point has the column: of a point that holds all that was read its restore is what was judged."""
+    if not any(row.get(RESTORE) for row in rows):
+        return
+    for row in rows:
+        whole = row["verdict"] in COMPARED and row.get("kept_tokens") == row.get("tokens")
+        row[RESTORE] = row.get(RESTORE) or (row["verdict"] if whole else None)
+
+
+def judged(row: Row) -> bool:
+    """Whether its restore is judged apart from what its pruning changed."""
+    few, tokens = row.get("kept_tokens"), row.get("tokens")
+    return bool(row.get(RESTORE)) and few is not None and tokens is not None and few < tokens
+
+
+def allowed(row: Row) -> bool:
+    """Whether what its pruning changed meets what is required of that."""
+    return judged(row) and int(row["exit_code"]) == 0
+
+
+def tone(row: Row) -> str:
+    """The colour of a point's verdict: other logits are wrong only where pruning was not to change them."""
+    word = str(row.get("outcome") or row["verdict"])
+    return allowed_kind(word) if allowed(row) else kind(word)
+
+
+def every(rows: list[Row]) -> bool:
+    """Whether all points are of this kind, came back, and changed what they may."""
+    return bool(rows) and all(allowed(row) and row[RESTORE] in GOOD for row in rows)
+
+
+def pills(rows: list[Row], words: str) -> list[dict[str, str]]:
+    """Both verdicts on such a sweep, as `html.page` has them; empty of another. words: what the points came to."""
+    if not every(rows):
+        return []
+    said = "restored as saved" if len(rows) == 1 else f"all {len(rows)} restored as saved"
+    return [
+        {"text": said, "kind": "good", "sign": "\u2713"},
+        {"text": f"pruning: {words}", "kind": "soft", "sign": ""},
+    ]
+
+
+def told(
+    rows: list[Row], winners: list[Row], axes: Iterable[str], so_far: str = "", more: str = ""
+) -> str:
+    """What such a sweep came to, in sentences; empty of another, and of one that keeps the tokens somewhere.
+    more: which points to choose, in sentences, the first of which says that none keeps the tokens."""
+    if not every(rows) or any(row["verdict"] != "diverged" for row in rows):
+        return ""
+    number = len(rows)
+    first = "It came" if number == 1 else f"All {number} came"
+    said = f"{first} back as saved; pruning changes tokens in {'it' if number == 1 else 'each'}, as is allowed."
+    if any(row.get("answer") for row in rows):  # which came before how near a point is
+        return f"{said} {more}".rstrip()
+    known = [row for row in winners if row.get("kl_mean") is not None]
+    if len(known) != 1:
+        return f"{said} {more.partition('. ')[2]}".rstrip()
+    (row,) = known
+    name = " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes)
+    size = f", {machine.human(row['stored_bytes'])}" if row.get("stored_bytes") else ""
+    return f"{said} Nearest to the full cache by mean KL{so_far}: {name} ({row['kl_mean']:.3g} nats{size})."

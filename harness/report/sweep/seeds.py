@@ -1,0 +1,136 @@
+"""What a sweep came to over its seeds: one line for all that were run under the same options."""
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from harness.report.html import cell, section
+from harness.report.names import plain
+from harness.report.picture import plots
+from harness.report.sweep import scatter
+from harness.report.sweep.choice import group
+from harness.report.sweep.summary import counts
+from harness.report.sweep.verdicts import STOPPED, marked, word
+from harness.report.terminal.console import number
+from harness.snapshot.result import GOOD
+
+FIGURES = ("evaluate.contains", "kl_mean", "kl_max")  # the first that is there
+# the same for each seed where nothing is drawn
+MEASURED = ("verdict", "kl_mean", "max_abs_diff", "top1_agreement")
+FEW = 4  # options that a sentence tells one by one
+MANY = 16  # names that fit under one picture
+ENDS: dict[str, Callable[[list[float]], float]] = {"median": median, "smallest": min, "largest": max}  # fmt: skip
+NARROW = 0.12  # half as wide as a median's mark
+
+Row = dict[str, Any]
+
+
+def is_seed(axis: str) -> bool:
+    """Whether an option draws something else and is no amount: nothing leads from one value to the next."""
+    return axis.rpartition(".")[2] == "seed"
+
+
+def inert(rows: list[Row], axes: list[str]) -> bool:
+    """Whether `seed` was varied and draws nothing: greedy, and every figure the same for each of its values."""
+    main = all(r.get("task") == "experiment" and r.get("sampling") == "greedy" for r in rows)
+    if "seed" not in axes or not main or any(r["verdict"] in STOPPED for r in rows):
+        return False
+    groups = group(rows, [a for a in axes if a != "seed"]).values()
+    return all(len({tuple(r.get(k) for k in MEASURED) for r in some}) == 1 for some in groups)
+
+
+def sentence(rows: list[Row], axes: list[str]) -> str:
+    """What a sweep over seeds came to, for each of a `FEW` other options; it stands after the number of its
+    points. Empty for another sweep."""
+    seeds, others = list(filter(is_seed, axes)), [a for a in axes if not is_seed(a)]
+    groups = group(rows, others)
+    if not seeds or len(groups) > FEW or not all(some[1:] for some in groups.values()):
+        return ""
+    said = [
+        "".join(f"{a}={v} " for a, v in zip(others, name, strict=True)) + _came_to(some)
+        for name, some in groups.items()
+    ]
+    return f"over {' and '.join(seeds)}: {'; '.join(said)}"
+
+
+def _came_to(rows: list[Row]) -> str:
+    """`all equivalent, error 0.31 to 0.52 of rounding's own (median 0.4, 2 allowed)`."""
+    tally = counts(rows)
+    few = [f"{count} {said}" for said, count in tally.items()]
+    told = few if few[1:] else [f"all {said}" for said in tally]
+    if any(r.get("answer") for r in rows):
+        told.append(f"{sum(r.get('answer') == 'right' for r in rows)} right")
+    judged = ("error_ratio",) if {*tally} <= {*GOOD} else ()
+    keys = (k for k in (*judged, *FIGURES) if any(r.get(k) is not None for r in rows))
+    key = next(keys, "")
+    if values := _values(rows, key):
+        low, middle, high = (number(of(values)) for of in (min, median, max))
+        ratio = key == "error_ratio"
+        spread = f"{low} in each" if low == high else f"{low} to {high}"
+        beside = [f"median {middle}"] * (low != high) + ["2 allowed"] * ratio
+        name, own = ("error", " of rounding's own") if ratio else (plain(key), "")
+        told.append(f"{name} {spread}{own}" + f" ({', '.join(beside)})" * bool(beside))
+    return ", ".join(told)
+
+
+def sections(rows: list[Row], axes: list[str]) -> list[Row]:
+    """One block where a seed was varied: of all points that differ in nothing else, how many came out how, and
+    the spread of the figure that says most. axes: the options that were varied."""
+    seeds = list(filter(is_seed, axes))
+    others = [a for a in axes if a not in seeds]
+    groups = group(rows, others)
+    key = next((k for k in FIGURES if any(r.get(k) is not None for r in rows)), "")
+    if not seeds or not any(some[1:] for some in groups.values()):
+        return []
+    words = list(counts(rows))
+    asked = any(r.get("answer") for r in rows)
+    spread = {name: _values(some, key) for name, some in groups.items()}
+    moved = any(len(set(values)) > 1 for values in spread.values())
+    shown = ENDS if moved else {plain(key): median}
+    lines = []
+    for name, some in groups.items():
+        line: list[Any] = [*map(plots.short, name), len(some)]
+        line += [_count(some, said) for said in words]
+        if asked:
+            line.append(sum(r.get("answer") == "right" for r in some))
+        values = spread[name]
+        line += [of(values) if values else None for of in shown.values()] if key else []
+        lines.append(line)
+    figure, who = plain(key), " and ".join(seeds)
+    heads = [*others, "seeds", *words, *["right"] * asked, *(shown if key else ())]
+    text = f"Over {who}: how many points came out how"
+    text += f", and {figure}{': its median, smallest and largest' * moved}." if key else "."
+    if key and not moved:
+        text += f" In no line does {' or '.join(seeds)} change it."
+    panels = [_picture(spread, figure)] if moved and len(groups) <= MANY else []
+    return [section("Over the seeds", text=text, panels=panels, columns=heads, rows=lines)]
+
+
+def _values(rows: list[Row], key: str) -> list[float]:
+    return [float(r[key]) for r in rows if r["verdict"] not in STOPPED and isinstance(r.get(key), int | float)]  # fmt: skip
+
+
+def _count(rows: list[Row], said: str) -> Any:
+    """How many came out so, in the colour of it and with its sign; nothing for none."""
+    mine = [r for r in rows if word(r) == said]
+    return marked(mine[0], {}) | {"text": str(len(mine)), "href": ""} if mine else cell("")
+
+
+def _picture(spread: dict[tuple[str, ...], list[float]], figure: str) -> str:
+    """A mark per seed above its options, a bar from the smallest to the largest, a stroke at the median."""
+    made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    every = [v for values in spread.values() for v in values]
+    for place, values in enumerate(spread.values()):
+        if not values:
+            continue
+        ink, middle = plots.COLOURS[0], median(values)
+        axis.plot([place, place], [min(values), max(values)], color=ink, linewidth=5, alpha=0.25)
+        axis.plot([place] * len(values), values, linestyle="none", marker="o", markersize=5,
+                  fillstyle="none", color=ink)  # fmt: skip
+        axis.plot([place - NARROW, place + NARROW], [middle, middle], color=plots.INK, linewidth=1.8)  # fmt: skip
+    scatter.footed(axis, every)
+    names = scatter.brief([" ".join(map(plots.short, name)) or "all" for name in spread])
+    scatter.named(made, axis, names)
+    title, _, unit = figure.rstrip(")").partition(" (")
+    plots.label(axis, title, "", unit or "share")
+    return plots.svg(made)

@@ -1,0 +1,66 @@
+"""Of a sweep whose points are not what was asked for: which of them, by how much, and what to try."""
+
+from typing import Any
+
+from harness.report.picture import plots
+from harness.report.sweep import pruned
+from harness.report.sweep.verdicts import STOPPED
+from harness.snapshot.result import counted
+
+FEW = 3  # points that are named one by one
+TRY = {
+    "prune": "keep more of the context (a larger prune.ratio or prune.tokens)",
+    "policy": "choose another policy (here keeping more of the context brings the logits no nearer)",
+    "quantize": "keep codes of more bits (quantize=int8)",
+    "mutated": "choose a cache that leaves yours as it was (cache=cloned or cache=view)",
+    "": "follow what the page of such a point says under Diagnosis",
+}
+
+Row = dict[str, Any]
+
+
+def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
+    """Two sentences; empty where nothing failed. short: no point keeps the tokens, though none was required to."""
+    measured = [row for row in rows if row["verdict"] not in STOPPED]
+    failed = [
+        row for row in measured if int(row["exit_code"]) or (short and not pruned.allowed(row))
+    ]
+    if not failed:
+        return ""
+    some = [f"{_called(row, axes)}: {_far(row)}" for row in failed[:FEW]]
+    more = f"; {len(failed) - FEW} more below" * (len(failed) > FEW)
+    ways = dict.fromkeys(way for row in failed for way in _ways(row))
+    if "prune" in ways and _refuted(measured):
+        ways.pop("prune")
+        ways["policy"] = None
+    return f"Off: {'; '.join(some)}{more}. Try to {'; or '.join(TRY[way] for way in ways)}."
+
+
+def _refuted(rows: list[Row]) -> bool:
+    """Whether a point that keeps fewer tokens than another is at least as near to the full cache as all that do."""
+    known = [r for r in rows if r.get("kl_mean") is not None and r.get("kept_tokens")]
+    most = max((r["kept_tokens"] for r in known), default=0)
+    best = min((r["kl_mean"] for r in known if r["kept_tokens"] == most), default=0.0)
+    return any(r["kl_mean"] <= best for r in known if r["kept_tokens"] < most)
+
+
+def _called(row: Row, axes: list[str]) -> str:
+    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])
+
+
+def _far(row: Row) -> str:
+    """By how much it is off: the first other token, the divergence, the error."""
+    said = []
+    if row.get("first_divergence") is not None:
+        said.append(f"another token at step {counted('first_divergence', row['first_divergence'])}")
+    if row.get("kl_mean"):
+        said.append(f"mean KL {row['kl_mean']:.3g} nats")
+    if row.get("error_ratio") and not pruned.judged(row):  # what is required of it is no ratio
+        said.append(f"error {row['error_ratio']:.3g} of rounding's own, 2 allowed")
+    return ", ".join(said) or str(row["reason"] or row["verdict"])
+
+
+def _ways(row: Row) -> list[str]:
+    ways = [group for group in ("prune", "quantize") if str(row.get(group, "none")) != "none"]
+    ways += ["mutated"] * (str(row.get("mutated")) == "True")
+    return ways or [""]

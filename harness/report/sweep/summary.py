@@ -1,0 +1,236 @@
+"""What a sweep came to, in words: the console's last lines, the name and the description of its run."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.report.names import folder as called
+from harness.report.names import in_brief
+from harness.report.picture import plots
+from harness.report.sweep import agreement, choice, price, pruned, search
+from harness.report.sweep import cells as answers
+from harness.report.sweep import verdicts as grid
+from harness.report.sweep.verdicts import word
+from harness.report.terminal.console import Say, number
+from harness.snapshot.objective import front, shown
+from harness.snapshot.record import PENDING, read
+from harness.snapshot.result import DONE, ORDER, UNJUDGED, tallied
+
+Row = dict[str, Any]
+STOPPED = "Stopped after "  # begins what is said of a sweep that was
+SOME = 10  # points that are named one by one
+
+
+def searched(rows: list[Row], ways: Iterable[str]) -> bool:
+    """Whether objectives say it all: there are some, and nothing was judged."""
+    return bool(list(ways)) and all(row["verdict"] == UNJUDGED for row in rows)
+
+
+def counts(rows: list[Row]) -> dict[str, int]:
+    """How many points came out how, in the words of their task, what is not as required first."""
+    return tallied((word(row), not int(row.get("exit_code") or 0)) for row in rows)
+
+
+def counted(rows: list[Row]) -> str:
+    """The same in one line: `1 failed, 2 exact`."""
+    return ", ".join(f"{count} {said}" for said, count in counts(rows).items())
+
+
+def told(
+    rows: list[Row], ways: dict[str, int], total: int | None = None, once: bool = False
+) -> tuple[str, str]:
+    """`(words, sentence)`: what the sweep came to, and which point to choose; for a search its front and
+    its best. ways: objectives, as `objective.directions`. total: points that were asked for, where those that
+    are missing shall be told of. once: as older versions told it."""
+    words, sentence = counted(rows), search.conclusion(rows, ways)
+    if once and sentence:
+        sentence = search.reached(rows, ways)
+    if searched(rows, ways) and sentence:
+        words = f"{machine.many(len(rows), 'point')} searched"
+        sentence = ". ".join(filter(None, (search.headline(rows, ways), sentence)))
+    elif not sentence:
+        axes = choice.varied(rows, ways)
+        so_far = " so far" * bool(total and len(rows) < total)
+        some = choice.chosen(rows, axes)
+        sentence = choice.told(some, axes, rows, so_far)
+        if not once:
+            sentence = pruned.told(rows, some, axes, so_far, sentence) or sentence
+            sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()
+    if total and len(rows) < total:
+        part = f"{len(rows)} of {machine.many(total, 'point')}"
+        best = sentence.replace("The best: ", "best so far: ")
+        said = f"{part}, {best}" if best != sentence else f"{part}. {best}"
+        return f"{part}: {words}", said if sentence else ""
+    return words, sentence
+
+
+def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str, str, str, str]:
+    """`(words, sentence, table, best)`: what a sweep's run is told; the same words, with what was measured where no
+    point is to be chosen, and the one best point. total: as of `told`."""
+    words, sentence = told(rows, ways, total)
+    best = winners(rows, ways)[1]
+    sentence = sentence or f"{missed(rows)} {measured(rows, ways)}".strip()
+    if total and len(rows) < total:
+        part = f"{len(rows)} of {machine.many(total, 'point')}"
+        rest = sentence.removeprefix(part) if sentence.startswith(part) else f". {sentence}"
+        sentence = f"{STOPPED}{part}{rest}".strip()
+    return (
+        words,
+        sentence,
+        markdown(rows, ways),
+        best[0]["point"] if best else "",
+    )
+
+
+def missed(rows: list[Row]) -> str:
+    """How many points ended with another exit code than 0, how and which, in a sentence; empty where none did."""
+    short = [row for row in rows if int(row["exit_code"])]
+    if not short:
+        return ""
+    which = ", ".join(str(row["point"]) for row in short[:SOME]) + ", ..." * (len(short) > SOME)
+    return f"Not as required: {counted(short)} of {machine.many(len(rows), 'point')} ({which})."
+
+
+def winners(rows: list[Row], ways: Mapping[str, int]) -> tuple[dict[str, str], list[Row]]:
+    """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
+    one is best whatever was asked. ways: objectives."""
+    axes, best = choice.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
+    some = best or choice.chosen(rows, axes)
+    one = len(some) == 1 or not any(map(choice.asks, axes))
+    return choice.marks(some, axes, [] if best else rows), some[:1] * one
+
+
+def measured(rows: list[Row], ways: Iterable[str] = ()) -> str:
+    """What was varied and between which figures it lies, in a sentence: for points of which none is to be
+    chosen. ways: objectives."""
+    axes = choice.varied(rows, ways) if rows else []
+    told = [f"varied: {', '.join(axes)}"] if axes else []
+    if ratios := _known(rows, "error_ratio"):
+        told.append(f"the largest error is {max(ratios):.3g} of rounding's own (2 allowed)")
+    if sizes := _known(rows, "stored_bytes"):
+        ends = dict.fromkeys(machine.human(size) for size in (min(sizes), max(sizes)))
+        told.append(f"{' to '.join(ends)} on disk")
+    said = "; ".join(told)
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def _known(rows: list[Row], key: str) -> list[float]:
+    return [float(row[key]) for row in rows if isinstance(row.get(key), int | float)]
+
+
+def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
+    """What was varied and what came out, point by point: the table of the parent run's description, where the
+    best points are marked. ways: objectives."""
+    ways = dict(ways or {})
+    axes, alone = choice.varied(rows, ways), searched(rows, ways)
+    best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways)[0]
+    far = not alone and any(r["verdict"] == "diverged" and r.get("kl_mean") for r in rows)
+    head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows:
+        place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
+        cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
+        cells += [shown(name, row[name]) for name in ways]
+        cells += ["\u25c6" * (id(row) in best)] * bool(best)
+        cells += [number(row.get("kl_mean"))] * far
+        cells += [] if alone else [word(row), in_brief(row["reason"], 120)]
+        lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
+    return "\n".join(lines)
+
+
+def pending(folder: Path, rows: list[Row]) -> list[str]:
+    """The points that the tracking server does not have yet."""
+    return [r["point"] for r in rows if (folder / r["point"] / PENDING).exists()]
+
+
+def again(folder: Path) -> str:
+    """The command that runs what is missing in a sweep and uploads what is pending."""
+    return f"python -m harness -m {shlex.quote(f'resume={_here(folder)}')}"
+
+
+def closing(
+    folder: Path, rows: list[Row], total: int | None, aged: list[str], stopped: bool = False
+) -> list[str]:
+    """What the console says at the end. aged: points that other code than today's has run. stopped: how to
+    go on is said elsewhere."""
+    say, ways, lines = Say(), search.ways(folder, rows), [""]
+    words, best = told(rows, ways)
+    if not searched(rows, ways) and set(counts(rows)) != {DONE}:
+        lines.append(
+            say.labelled("verdicts" if set(counts(rows)) <= {*ORDER} else "outcome", words)
+        )
+        axes = choice.varied(rows, ways)
+        marked = choice.chosen(rows, axes)
+        label = "conclusion" if pruned.told(rows, marked, axes) else "best"
+        label += " so far" * bool(total and len(rows) < total)
+        best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
+        lines += [say.labelled(label, best)] * bool(best and not ways)
+    if chosen := answers.conclusion(folder, rows):
+        lines.append(say.labelled("best", chosen))
+    lines += _failed(rows)
+    place, left = _here(folder), ""
+    if total and len(rows) < total:
+        lines.append(f"missing:      {total - len(rows)} of {total}")
+        left = again(folder)
+    if waiting := pending(folder, rows):
+        reasons = (read(folder / name / PENDING).get("reason", "") for name in waiting)
+        why = next((str(reason) for reason in reasons if str(reason).startswith("cannot")), "")
+        some = ", ".join(map(called, waiting[:SOME]))
+        more = f" and {len(waiting) - SOME} more" if waiting[SOME:] else ""
+        lines.append(f"not uploaded: {some}{more}{f': {why}' * bool(why)}")
+        left = again(folder)
+    lines += _missed(rows, say)
+    if left and not stopped:
+        lines.append(f"go on with:   `{left}`")
+    elif not stopped and any(row["verdict"] == "failed" for row in rows):
+        lines.append(f"run again:    `{again(folder)}` (what failed, once its cause is mended)")
+    if aged:
+        lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
+    cells = [f"cells:        {place}/answers.csv"] * (folder / "answers.csv").is_file()
+    return [*lines, f"table:        {place}/sweep.csv", *cells, f"page:         {place}/sweep.html"]
+
+
+def _missed(rows: list[Row], say: Say) -> list[str]:
+    """Why a sweep of which every point came to its end still ends with another exit code than 0: its worst point's."""
+    missed = [r for r in rows if int(r.get("exit_code") or 0) == 1 and r["verdict"] in ORDER]
+    if not missed:
+        return []
+    worst = max(int(row["exit_code"]) for row in rows)
+    words = sorted({r["verdict"] for r in missed}, key=ORDER.index)
+    worse = f"{machine.many(len(missed), 'point')} {_is(missed)} worse than required"
+    told = [f"{worse} ({_named(missed)}: {' or '.join(words)})"]
+    if worst > 1:
+        ended = [r for r in rows if int(r["exit_code"]) == worst]
+        verdicts = " or ".join(sorted({str(r["verdict"]) for r in ended}))
+        told.insert(0, f"{machine.many(len(ended), 'point')} {_is(ended)} {verdicts}")
+    return [say.labelled("exit code", f"{worst}: {'; '.join(told)}")]
+
+
+def _is(rows: list[Row]) -> str:
+    return "is" if len(rows) == 1 else "are"
+
+
+def _named(rows: list[Row]) -> str:
+    more = f" and {len(rows) - SOME} more" if rows[SOME:] else ""
+    return ", ".join(called(r["point"]) for r in rows[:SOME]) + more
+
+
+def _failed(rows: list[Row]) -> list[str]:
+    """Points that came to no end, those that say the same in one line."""
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for row in (r for r in rows if r["verdict"] in grid.STOPPED):
+        mine = str(row.get("folder") or "")  # which no two points share
+        said = str(row["reason"]).replace(f"{mine}/", ".../") if mine else row["reason"]
+        said = in_brief(said, 150)
+        alike.setdefault((row["verdict"], said), []).append(row)
+    lines = []
+    for (verdict, said), points in list(alike.items())[:20]:
+        lines.append(f"  {_named(points)} {verdict}: {said}")
+    return lines
+
+
+def _here(path: Path) -> Path:
+    """Relative to the working directory where it lies below it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

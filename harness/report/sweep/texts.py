@@ -1,0 +1,56 @@
+"""What each seed of a sweep said: the beginning of its texts beside its verdict."""
+
+from contextlib import suppress
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from harness.report.html import cell, section
+from harness.report.picture import plots
+from harness.report.sweep.seeds import is_seed
+from harness.report.sweep.verdicts import marked, word
+from harness.snapshot.record import read
+from harness.snapshot.words import numbered
+
+BEGINNING = 60  # characters of a text
+
+Row = dict[str, Any]
+
+
+def sections(folder: Path, rows: list[Row], axes: list[str]) -> list[Row]:
+    """One block with a line for each text of the sweep in `folder` where a seed was varied; none where no point has a
+    text. axes: the options that were varied, the seeds of which stand first."""
+    seeds = list(filter(is_seed, axes))
+    order = [*seeds, *(axis for axis in axes if axis not in seeds)]
+    alike: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows if seeds else ():
+        text: Row = {}
+        with suppress(OSError, ValueError):
+            text = numbered(read(folder / row["point"] / "result.json").get("text") or {})
+        if text.get("continuation"):
+            said = [str(text.get(key) or "") for key in ("continuation", "restored")]
+            options = (plots.short(row[axis]) for axis in order[len(seeds) :])
+            alike.setdefault((*options, word(row), *said), []).append(row)
+    if not alike:
+        return []
+    told = "The beginning of what each run said; of the restored run, what it chooses at each step, the tokens of "
+    told += "the uninterrupted run being fed. Seeds that said the same share a line. Each verdict links to the whole."
+    lines = []
+    for (*others, _, whole, restored), some in alike.items():
+        drawn = [", ".join(dict.fromkeys(plots.short(r[seed]) for r in some)) for seed in seeds]
+        lines.append([*drawn, *others, marked(some[0], {}, word(some[0])), *map(_begin, (whole, restored))])  # fmt: skip
+    columns = [*order, "verdict", "uninterrupted", "restored"]
+    whole = [said for *_, said, _ in alike]
+    if lines[1:] and len(set(whole)) == 1:
+        told += f" The uninterrupted run says in each: {_begun(whole[0])}"
+        columns.remove("uninterrupted")
+        lines = [[*line[:-2], line[-1]] for line in lines]
+    return [section("What each seed said", text=told, columns=columns, rows=lines)]
+
+
+def _begun(text: str) -> str:
+    return shorten(text, BEGINNING, placeholder=" ...")
+
+
+def _begin(text: str) -> Any:
+    return cell(_begun(text), kind="words")

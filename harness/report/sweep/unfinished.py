@@ -1,0 +1,82 @@
+"""The points of a sweep that came to no end: what each was, why, and the command that runs it again."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.config.launched import of_point
+from harness.report.badge import SIGNS
+from harness.report.failure import nearby
+from harness.report.html import cell, section
+from harness.report.names import folder as called
+from harness.report.names import in_brief
+from harness.report.picture import plots
+from harness.report.sweep.summary import again
+from harness.report.sweep.verdicts import STOPPED, target
+from harness.snapshot import refused
+from harness.snapshot.record import read
+
+MOST = 20  # rows; so many alike say it all
+
+Row = dict[str, Any]
+
+
+def diagnosed(folder: Path, rows: list[Row]) -> list[Row]:
+    """`rows` of the sweep in `folder`, those that came to no end with their diagnosis as the reason, whole: what does
+    not fit and what that means, as the page of each begins; without paths."""
+    return [
+        {**row, "reason": _why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
+        for row in rows
+    ]
+
+
+def _told(row: Row, first: dict[str, str]) -> str:
+    """Why a point came to no end, or which one, told before it, did for the same reason. first: reason -> point."""
+    reason = str(row["reason"])
+    return reason if first[reason] == row["point"] else f"as {called(first[reason])}"
+
+
+def idle(folder: Path, rows: list[Row]) -> int:
+    """How many points of the sweep in `folder` failed before any work began."""
+    return sum(row["verdict"] == "failed" and _unbegun(folder / row["point"]) for row in rows)
+
+
+def _unbegun(point: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return read(point / "result.json").get("stages") == []
+    return False
+
+
+def _why(point: Path, row: Row) -> str:
+    with suppress(OSError, ValueError):
+        if told := refused.sentences(read(point / "result.json")):
+            return "\n".join(told)
+    return in_brief(nearby(str(row["reason"] or ""), point))
+
+
+def sections(folder: Path, rows: list[Row], axes: list[str], left: int = 0) -> list[Row]:
+    """One block where a point failed or was refused, one row each, and how to go on where something failed. left:
+    points that have not run, with which that is said already."""
+    points = [row for row in rows if row["verdict"] in STOPPED]
+    if not points:
+        return []
+    first: dict[str, str] = {}
+    for row in points:
+        first.setdefault(str(row["reason"]), row["point"])
+    table = [
+        [
+            cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
+            " ".join(f"{a}={plots.short(row[a])}" for a in axes),
+            cell(_told(row, first), kind="long"),
+            cell(of_point(folder / row["point"]), kind="code"),
+        ]
+        for row in points[:MOST]
+    ]
+    more = f" The first {MOST} of {len(points)}." if len(points) > MOST else ""
+    told = f"Such a point has no figures, so no picture shows it.{more}"
+    columns = ["folder", "what it was", "why", "to run it again"]
+    made = [section("What failed", text=told, columns=columns, rows=table)]
+    if not left and any(row["verdict"] == "failed" for row in points):
+        told = "This runs again what failed, once its cause is mended, and nothing that is done:"
+        made.append(section("Go on", text=told, pre=again(folder)))
+    return made

@@ -1,0 +1,147 @@
+"""The verdicts of a sweep at a glance: a grid over the options that were varied, or a tile per point."""
+
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from harness.report.badge import sign
+from harness.report.html import cell, section
+from harness.report.names import folder
+from harness.report.picture import plots
+from harness.report.sweep import pruned
+from harness.snapshot.result import ORDER, UNJUDGED
+
+STOPPED = ("failed", "refused")  # such points have no figures
+ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
+BEST = (
+    "Among points that were asked the same: first the one that meets what is required, then the right "
+    "answer, then one that leaves the caller's cache as it was (one that writes into it is never the best), then the "
+    "better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are more "
+    "than rounding (mean KL divergence, the same two digits tie); points equal in all of it tie and are marked alike, "
+    "unless one takes over ten times another's time per token in each of several questions. Where no point meets "
+    "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence (the same two "
+    "digits tie), then fewer bytes."
+)
+NEAREST = (
+    "Marked: the nearest to the full cache, by the smaller mean KL divergence (the same two digits tie), then fewer "
+    "bytes; on another measure another point may lead."
+)
+
+Row = dict[str, Any]
+
+
+def sections(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str = "") -> list[Row]:
+    """One block where anything was varied, and below it, folded, by what points are marked. best: these points,
+    and as what. why: they are, in a few words, where that is not `BEST`."""
+    if not axes:
+        return []
+    near = bool(best) and not why and all("nearest" in mark for mark in best.values())
+    said = [why * bool(best) or NEAREST * near, _both(rows)]
+    block = _block(rows, axes, best, " ".join(filter(None, said)))
+    rule = section("How the best is chosen", text=BEST, fold=True)
+    return [block, *[rule] * bool(best and not why and not near)]
+
+
+def _both(rows: list[Row]) -> str:
+    """What the verdicts of pruned points are, in words; nothing where there are none."""
+    some = [row for row in rows if pruned.judged(row)]
+    if not some:
+        return ""
+    restores = ", ".join(f"{n} {v}" for v, n in Counter(r[pruned.RESTORE] for r in some).items())
+    free = " Grey: that is allowed (compare.require_pruned)." * any(map(pruned.allowed, some))
+    return f"The verdict on a pruned point is on what pruning changed.{free} Its restore by itself: {restores}."
+
+
+def _block(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str) -> Row:
+    sizes = {axis: len({str(r[axis]) for r in rows}) for axis in axes}
+    if not axes[1:] and len(rows) <= DOWN:
+        return _column(rows, axes[0], best, why)
+    across = min(axes, key=lambda axis: sizes[axis])
+    if sizes[across] > ACROSS or len(rows) > DOWN * sizes[across]:
+        return _tiles(rows, best, why)
+    return _grid(rows, across, [a for a in axes if a != across], best, why)
+
+
+def word(row: Row) -> str:
+    """What a point came to, in the word of its task: its verdict where that is what it is for."""
+    return str(row.get("outcome") or row["verdict"])
+
+
+def rank(verdict: Any) -> int:
+    """Where a verdict stands, the best one first; what is no verdict stands with what was not judged."""
+    return ORDER.index(verdict if verdict in ORDER else UNJUDGED)
+
+
+def legend(rows: list[Row]) -> str:
+    """The verdicts that are there, each with its colour and its sign."""
+    said = sorted(dict.fromkeys((word(r), pruned.tone(r)) for r in rows), key=lambda v: rank(v[0]))
+    return "".join(f'<span><b class="key {t}">{sign(v)}</b> {escape(v)}</span>' for v, t in said)
+
+
+def marked(row: Row, best: Mapping[str, str], text: str = "") -> Any:
+    """The cell of a verdict: its sign, its colour, a link to the run, and that it is the best, or the nearest."""
+    verdict = word(row)
+    where = target(row) if text else ""
+    tone = f"{pruned.tone(row)} {best.get(row['point'], '')}".rstrip()
+    return cell(text or verdict, where, tone, sign(verdict))
+
+
+def target(row: Row) -> str:
+    """Where a point's link leads, from the sweep's folder."""
+    return f"{row['point']}/report.html"
+
+
+def _column(rows: list[Row], axis: str, best: Mapping[str, str], why: str) -> Row:
+    """The values of the one option that was varied, each with its verdict."""
+    order = _values(rows, axis)
+    lines = sorted(rows, key=lambda row: order.index(str(row[axis])))
+    table = [[plots.short(row[axis]), marked(row, best, _said(row))] for row in lines]
+    told = f"Every verdict links to its run. {why}"
+    return section(
+        "Verdicts", text=told, legend=legend(rows), columns=[axis, "verdict"], rows=table
+    )
+
+
+def _grid(rows: list[Row], across: str, down: list[str], best: Mapping[str, str], why: str) -> Row:
+    """The option with the fewest values across, the others down; each verdict links to its point's report."""
+    columns = _values(rows, across)
+    lines: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        line = lines.setdefault(tuple(str(row[a]) for a in down), {})
+        line[str(row[across])] = marked(row, best, _said(row))
+    seen = [_values(rows, a) for a in down]
+    order = sorted(
+        lines, key=lambda key: [known.index(k) for known, k in zip(seen, key, strict=True)]
+    )
+    table = [[*map(plots.short, key), *(lines[key].get(c, "") for c in columns)] for key in order]
+    told = f"{across} across; every verdict links to its run. {why}"
+    named = map(plots.short, columns)
+    heads = [*down, *(f"{across}={c}" if not down else c for c in named)]
+    return section("Verdicts", text=told, legend=legend(rows), columns=heads, rows=table)
+
+
+def _values(rows: list[Row], axis: str) -> list[str]:
+    """What an axis was given, numbers by their size and anything else as it was typed."""
+    values = list(dict.fromkeys(str(r[axis]) for r in rows))
+    try:
+        return sorted(values, key=float)
+    except ValueError:
+        return values
+
+
+def _tiles(rows: list[Row], best: Mapping[str, str], why: str) -> Row:
+    tiles = "".join(
+        f'<a class="{pruned.tone(r)}{" best" * (r["point"] in best)}" href="{escape(target(r))}" '
+        f'title="{escape(folder(r["point"]))}: {escape(_said(r))}" '
+        f'aria-label="{escape(folder(r["point"]))}: {escape(_said(r))}"><i>{sign(word(r))}</i></a>'
+        for r in rows
+    )
+    told = f"A tile per point, in order; each links to its run. {why}"
+    return section(
+        "Verdicts", text=told, legend=legend(rows), svg=f'<div class="tiles">{tiles}</div>'
+    )
+
+
+def _said(row: Row) -> str:
+    return f"{word(row)}, {row['answer']}" if row.get("answer") else word(row)

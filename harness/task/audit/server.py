@@ -1,0 +1,247 @@
+"""What a tracking server says of a record, of its cells and of a sweep, beside what the record gives.
+
+Whatever the server was told is derived again and compared. A person may rename a run there, describe it, and
+add what they like: that is noted, and differs only where it claims another outcome than the record's. What a
+server does not hold claims nothing.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.config import Config
+from harness.config.tracking import USUAL
+from harness.pipeline.finish import shown
+from harness.report.audit.page import OTHER
+from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
+from harness.task.audit import copies, derivation, tracking
+from harness.task.audit.finding import Finding
+from harness.task.audit.source import Run, ask, lookup, mlflow_of, read, search
+from harness.task.audit.tracking import Told
+from harness.track import contents, description, parent, reader
+from harness.track.totals import BEST
+
+# where a run lies and who made it: a record may be moved
+PLACE = ("folder", "host", "directory", "sweep", "sweep.point", "process")
+# what a server says that the record gives nothing of is forged, where it is one of these
+RESULT = ("verdict", "outcome", "conclusion", "itself", "answer", "bitwise_equal", "mutated", "snapshot_id",
+          "parent_snapshot_id")  # fmt: skip
+SHARES = ("contains", "exact")
+FIGURES = {f"{section}/{name}" for section, names in (
+    ("best", (*SHARES, *BEST)), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
+) for name in names}  # fmt: skip
+CLAIM = re.compile(
+    rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b"
+    r"|contains \d[\d.]*(?: to \d[\d.]*)?|(?:\d[\d.]*% to )?\d[\d.]*% right"
+)
+COMPARISON = re.compile(r"\*\*\[(?:Compare|Open) .*\n+")  # links to other runs that there were
+PICTURE = re.compile(r"!\[divergence per step\]\(\S*\)")  # which a chat has not
+STORE = re.compile(r"(?<=run=[0-9a-f]{32}) (?:'runs_dir=[^']*'|runs_dir=[^\s`]+)")
+ENDED = {"FINISHED", "FAILED"}
+LARGEST = 1e308  # what a server makes of infinity, which no record holds
+WORDS = "the words of its outcome in MLflow"
+
+
+@dataclass
+class Seen:
+    """What was compared with a server. left: what could not be compared -> why. notes: what somebody wrote there
+    that claims nothing."""
+
+    runs: int = 0
+    copies: int = 0
+    left: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        return {"runs": self.runs, "copies": self.copies, "notes": self.notes}
+
+
+def unseen(record: Path, seen: Seen) -> None:
+    """A note in `seen` where the run or the sweep in `record` was tracked and nothing of that was found."""
+    uri = mlflow_of(record).get("uri")
+    if uri and not seen.runs:
+        seen.notes.append(
+            f"MLflow at {uri} was not looked at (runs_dir=DIR or track.uri=ADDRESS names it)"
+        )
+
+
+def point(
+    cfg: Config, folder: Path, result: dict[str, Any], record: dict[str, Any], seen: Seen | None = None
+) -> Iterator[Finding]:  # fmt: skip
+    """What the tracking store says of the run in `folder`. It is found by the record's own digest; where there
+    is none, by the run that the record claims and by the folder, which honest runs of it had: in a
+    folder that was run again, the earlier ones are deleted. A deleted run contradicts nothing by that."""
+    seen = seen or Seen()
+    runs = search(cfg, "record", record.get("id"))
+    if not runs:
+        beside = [r for r in [lookup(cfg, (result.get("mlflow") or {}).get("run_id"))] if r]
+        for place in {shown(folder), str(record.get("folder"))}:
+            beside += [r for r in search(cfg, "folder", place) if not r["deleted"]]
+        for run in beside[:1]:
+            why = "the tracking store holds another seal for this run"
+            yield Finding("record.json: id", run["tags"].get("record"), record.get("id"), why)
+        return
+    ours = derivation.ours(result)
+    for run in runs:
+        made = tracking.run(folder, result, run, _theres(cfg, record))
+        if "verdict" not in run["tags"] and "verdict" in made.tags:
+            why = "the tracking store holds no verdict for this record"
+            yield Finding("mlflow: verdict", made.tags["verdict"], None, why)
+        if "sweep" in run["tags"] and not contents.in_sweep(folder):
+            made = replace(made, notes=[])  # the point alone, without what its sweep varied
+            run["name"] = None if _claims(run["name"]) <= _claims(made.name) else run["name"]
+        yield from _run(cfg, run, made, seen, ours)
+        yield from _cells(cfg, run, tracking.cells(folder, result), seen, ours)
+        yield from copies.of_run(cfg, run["id"], folder, seen)
+
+
+def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, seen: Seen) -> Iterator[Finding]:  # fmt: skip
+    """What the store says of the run above the points of a sweep. run_id: that which was asked for."""
+    run = lookup(cfg, run_id or parent.known(folder).get("run_id"))
+    done = [p for p in points if (p / "result.json").is_file()]
+    if not run or not done:
+        return
+    results = [read(p / "result.json") for p in done]
+    record = read(done[0] / "record.json")
+    made = tracking.sweep(folder, done, run, _theres(cfg, record))
+    yield from _run(cfg, run, made, seen, all(map(derivation.ours, results)))
+    yield from copies.of_sweep(cfg, run["id"], folder, seen)
+
+
+def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = "") -> Iterator[Finding]:  # fmt: skip
+    """One run beside what its record gives. ours: this very version made the record. of: which cell it is."""
+    seen.runs += 1
+    what = f"mlflow: {of}: " if of else "mlflow: "
+    tags = run["tags"]
+    for key, value in made.tags.items():
+        there = tags.get(key)
+        if key in PLACE or key.startswith("mlflow.") or there is None or there == value:
+            continue
+        if not ours and there == made.before.get(key):
+            continue
+        if key == "outcome" and not ours and _claims(there) <= _claims(made.claims(value)):
+            seen.left[WORDS] = f"'{there}'; this version says '{value}'"
+            continue
+        yield _tag(what, key, value, there)
+    for key in RESULT if ours else ():
+        if key in tags and key not in made.tags:
+            yield _tag(what, key, None, tags[key])
+    for key, value in made.params.items():
+        there = run["params"].get(key)
+        older = not ours and there == made.before.get(key)
+        if there is not None and there != value and not older:
+            why = f"MLflow's parameter {key} is '{there}', the record gives '{value}'"
+            yield Finding(f"{what}parameter {key}", value, there, why)
+    yield from _metrics(cfg, run, made, what, ours)
+    # a sweep that could not go on is marked as failed, whatever its points came to
+    marks = {"FINISHED"} if "kind" in made.tags else ENDED
+    if ours and made.status and run["status"] in marks - {made.status}:
+        why = f"MLflow marks the run as {run['status']}, the record gives {made.status}"
+        yield Finding(f"{what}status", made.status, run["status"], why)
+    yield from _written(run, made, seen, what, ours)
+
+
+def _tag(what: str, key: str, value: str | None, there: str) -> Finding:
+    gives = "none" if value is None else f"'{value}'"
+    why = f"MLflow's tag {key} is '{there}', the record gives {gives}"
+    return Finding(f"{what}{key}", value, there, why)
+
+
+def _metrics(cfg: Config, run: Run, made: Told, what: str, ours: bool) -> Iterator[Finding]:  # fmt: skip
+    for key, values in made.metrics.items():
+        there = run["metrics"].get(key)
+        last = values[max(values)]
+        older = not ours and there == made.sizes.get(key)
+        if there is None or older or not isfinite(last):
+            continue
+        found = [(max(values), there)]
+        if len(values) > 1:
+            found += ask(cfg, partial(reader.steps, run_id=run["id"], key=key)) or []
+        for step, value in found:
+            known = step in values or abs(value) < LARGEST  # a record has neither infinity nor NaN
+            if known and values.get(step) != value:
+                at = f" at step {step}" * (len(values) > 1)
+                why = f"MLflow's metric {key} is {value:.6g}{at}, the record gives {values.get(step, 'none')}"
+                yield Finding(f"{what}{key}", values.get(step), value, why)
+                break
+    for key, value in run["metrics"].items() if ours else ():
+        if key in FIGURES and key not in made.metrics and abs(value) < LARGEST:
+            why = f"MLflow's metric {key} is {value:.6g}, the record gives none"
+            yield Finding(f"{what}{key}", None, value, why)
+
+
+def _written(run: Run, made: Told, seen: Seen, what: str, ours: bool) -> Iterator[Finding]:
+    """Its name and its description, which a person may write anew, but not to claim another outcome."""
+    name, note = run["name"], run["tags"].get("mlflow.note.content")
+    if name is not None and name != made.name:
+        if _claims(name) <= _claims(made.claims(made.name)):
+            renamed = f"renamed in MLflow to '{name}'; it was recorded as '{made.name}'"
+            seen.notes += [renamed] * ours
+        else:
+            why = f"MLflow's name of the run is '{name}', the record gives '{made.name}'"
+            yield Finding(f"{what}name", made.name, name, why)
+    if note is None:
+        return
+    bold = re.match(r"\*\*(.*?)\*\*", note)
+    if bold and not _claims(bold[1]) <= _claims(made.claims(made.word)):
+        why = f"MLflow's description says '{bold[1]}', the record gives '{made.word}'"
+        yield Finding(f"{what}description", made.word, bold[1], why)
+    elif (
+        ours
+        and made.notes
+        and description.CUT not in note
+        and not any(_same(note, n) for n in made.notes)
+    ):
+        seen.notes.append(f"its description in MLflow {OTHER}: {made.name}")
+
+
+def _same(note: str, made: str) -> bool:
+    return _plain(note) == _plain(made)
+
+
+def _plain(note: str) -> list[str]:
+    """Its words, without links to other runs, the picture and where the store of an audit lies."""
+    for part in (COMPARISON, PICTURE, STORE):
+        note = part.sub("", note)
+    return note.split()
+
+
+def _claims(text: str | None) -> set[str]:
+    """The outcomes that a text names: `equivalent`, and of several `2 exact`, each with its bare word."""
+    claimed = set(CLAIM.findall(text or ""))
+    return claimed | {c.split()[-1] for c in claimed if c[0].isdigit()}
+
+
+def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen, ours: bool) -> Iterator[Finding]:
+    """The runs below that of an evaluation: each is known by what its cell is."""
+    if not cells:
+        return
+    found = ask(cfg, partial(reader.below, above=above)) or []
+    mine = {tuple(cell.tags[key] for key in CELL): cell for cell in cells}
+    there = set()
+    for run in found:
+        place = tuple(run["tags"].get(key) for key in CELL)
+        if place in mine:
+            there.add(place)
+            yield from _run(cfg, run, mine[place], seen, ours, of=mine[place].name)
+        elif None not in place:
+            why = "MLflow shows a cell below the evaluation that the record does not have"
+            yield Finding(f"mlflow: {run['name']}", None, " ".join(map(str, place)), why)
+    if found and len(there) < len(mine):
+        gone = [cell.name for place, cell in mine.items() if place not in there]
+        seen.left[f"{machine.many(len(gone), 'cell')} in MLflow"] = (
+            f"no run there: {', '.join(gone)}"
+        )
+
+
+def _theres(cfg: Config, record: dict[str, Any]) -> list[str]:
+    """The server and the experiment that a description may have been ended with."""
+    track = (record.get("config") or {}).get("track") or {}
+    uris = [track.get("uri"), cfg.track.uri, None]
+    places = [str(track.get("experiment", USUAL)), cfg.track.experiment]
+    return [description.there(uri, place) for uri in uris for place in places]

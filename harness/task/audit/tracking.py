@@ -1,0 +1,263 @@
+"""What a tracking server was told of a run, of its cells and of a sweep: derived again from their folders by
+the functions that told it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import track
+from harness.report.evaluate import page as evaluate
+from harness.report.sweep import agreement, choice, search, summary
+from harness.report.sweep import page as pages
+from harness.snapshot import record as records
+from harness.snapshot.result import ORDER, ROWS
+from harness.task.audit.source import read
+from harness.track import contents, description, lists, names, parent, parts, remnant
+from harness.track import metrics as measured
+from harness.track.totals import summed, totals
+
+MARKED = re.compile(
+    r" \([^:]*\)(?=: points are compared)"
+)  # which points, that older versions did not say
+NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
+COUNTED = rf"\d+ (?:{'|'.join(ORDER)})"
+COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told the best first
+Result = dict[str, Any]
+Values = dict[str, dict[int, float]]  # by name and step
+
+
+@dataclass(frozen=True)
+class Told:
+    """status: empty where the record does not say. notes: its description, in every form that an honest one may
+    have; none where it is not derived. once: what an older version said of its outcome. before: what it said of
+    tags and parameters, by name. sizes: and what of sizes, which were of what was read."""
+
+    name: str
+    word: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: Values
+    status: str = ""
+    notes: list[str] = field(default_factory=list)
+    once: str = ""
+    before: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, float] = field(default_factory=dict)
+
+    def claims(self, said: str) -> str:
+        """What a server may claim in place of `said`."""
+        return f"{said} {self.once}"
+
+
+def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str]) -> Told:
+    """Of a single run or a point. held: the run as the server has it. theres: as of `description.there`, those that its
+    description may end with."""
+    config = read(folder / records.NAME).get("config") or {}
+    rows = _cells(folder, result)
+    return Told(
+        names.of_run(result, folder, str(config.get("name"))),
+        contents.word(result, folder),
+        {**_formerly(result, config), **contents.tags(result, folder)},
+        dict(contents.parameters(folder)),
+        _stepped([*measured.metrics(result, once=True), *parts.above(rows)]),
+        contents.status([result]),
+        [
+            description.note(result, held["id"], folder, rows, there)
+            for there in dict.fromkeys(theres)
+        ],
+        _once(folder) if rows else "",
+        _before(folder, config, result),
+        {f"size/{key}": float(v) for key, v in (result.get("size") or {}).items() if v is not None},
+    )
+
+
+def called(point: Path, sweep: Path | None) -> str:
+    """The name of what is audited, without its outcome: of a run by itself, or of `sweep`; empty where an edited
+    record gives none."""
+    try:
+        if sweep:
+            return track.sweep_name(sweep)
+        name = (read(point / records.NAME).get("config") or {}).get("name")
+        return names.begun(read(point / "result.json"), point, str(name))
+    except Exception:  # an edited record holds anything
+        return ""
+
+
+def _formerly(result: Result, config: Result) -> dict[str, str]:
+    """The tags that older versions told beside those of this one: the options and the digests of the elements."""
+    told = {
+        f"element.{entry['number']:02d}_{entry['name']}": entry["digest"][:16]
+        for entry in result.get("elements") or []
+    }
+    if result.get("task") == contents.AUDIT:
+        return told | {"option.task": contents.AUDIT}
+    options = dict(result.get("options") or {}) | ({"prompt": "text"} if config.get("text") else {})
+    options |= {key: some for key, some in lists.options(config).items() if key in options}
+    return told | {f"option.{key}": str(option) for key, option in options.items()}
+
+
+def _before(folder: Path, config: Result, result: Result) -> dict[str, str]:
+    """The one option that its configuration holds, where this version tells the several that its task took, the
+    conclusion as it was recorded, and the first line of the reason."""
+    one = contents.configured(folder)
+    held = _option(config) | {key: one[key] for key in lists.options(config) if key in one}
+    said = str(result.get("conclusion") or result.get("reason"))[: contents.PARAM_LIMIT]
+    reason = str(result.get("reason")).partition("\n")[0][: contents.PARAM_LIMIT]
+    once = {"conclusion": said, "reason": reason}
+    once["snapshot_id"] = str((result.get("snapshot") or {}).get("id"))  # of a resume what it read
+    return held | {f"option.{key}": value for key, value in held.items()} | once
+
+
+def _option(config: Result) -> dict[str, str]:
+    """The model as older versions told it: the option that was chosen, where this one says which folder it is."""
+    return {"model": str((config.get("model") or {}).get("name"))}
+
+
+def _once(folder: Path) -> str:
+    """The outcomes of an evaluation as older versions told them."""
+    return " ".join(say(folder, parts.contained) for say in (parts.answered, parts.ranged))
+
+
+def cells(folder: Path, result: Result) -> list[Told]:
+    """Of the runs below that of an evaluation, one for each cell; none where they were too many."""
+    above, config = contents.configured(folder), contents.config(folder)
+    made = []
+    for row in _cells(folder, result):
+        said = parts.told(row, description.of_part(folder))
+        once = parts.told(row, say=parts.contained)
+        before = {key: once[key] for key in ("conclusion",) if key in once} | _option(config)
+        figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
+        params = parts.parameters(row, above)
+        notes = [said["mlflow.note.content"]] if said else []
+        tags = {**contents.of_part(result), **row["tags"], **said}
+        word = said.get("outcome", "")
+        made.append(
+            Told(
+                row["name"], word, tags, params, figures, "", notes, once.get("outcome", ""), before
+            )
+        )
+    return made
+
+
+def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterable[str]) -> Told:  # fmt: skip
+    """Of the run above the points of a sweep, which are those with a result. held, theres: as of `run`."""
+    known = parent.known(folder)
+    if known.get(remnant.CUT):
+        return _cut(folder, held, known.get("asked"))
+    rows = pages.rows(points)
+    ways = search.ways(folder, rows)
+    document = read(folder / "sweep.json")
+    asked = document.get("asked", document.get("points"))
+    words, sentence, table, best = summary.said(rows, ways, asked)
+    once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
+    missing = len(rows) < (asked or 0)
+    marked = list(summary.winners(rows, ways)[0])
+    ended = {} if missing else summed(folder, rows, best, marked)
+    alone = {} if missing else summed(folder, rows, best)  # as older versions named it
+    before = held["metrics"]  # what an earlier try counted, and is zero now
+    broken = any(row["verdict"] == "failed" for row in rows)
+    tail = held["tags"].get("reason", "") if missing or broken else ""
+    text = description.unfinished(sentence, tail)
+    notes = [
+        description.of_sweep(
+            words,
+            text,
+            "",
+            table,
+            description.repeated(folder, best, held["id"], there, before.get(parent.WORKED)),
+        )
+        for there in dict.fromkeys(theres)
+    ]
+    return Told(
+        names.ended(track.sweep_name(folder), words),
+        words,
+        parent.tags(folder) | parent.commit(folder) | parent.told(words, sentence) | ended,
+        dict(parent.parameters(folder)),
+        _stepped(totals(rows, list(ways), before, best)),
+        "KILLED" if missing else contents.status(rows),
+        notes,
+        before=_typed(folder)
+        | dict.fromkeys(("verdict", "outcome"), _best_first(words))
+        | alone
+        | {
+            "conclusion": _older(
+                [sentence, *_unstopped(sentence), once, words], held["tags"].get("conclusion"), rows
+            )
+        },
+    )
+
+
+def _cut(folder: Path, held: dict[str, Any], asked: int | None) -> Told:
+    """Of the run above the points of a sweep whose process was gone before its end."""
+    left = remnant.left(folder, asked)
+    return Told(
+        names.ended(track.sweep_name(folder), left.words),
+        left.words,
+        parent.tags(folder) | parent.commit(folder) | parent.told(left.words, left.sentence),
+        dict(parent.parameters(folder)),
+        _stepped(totals(left.rows, (), held["metrics"])),
+        "KILLED",
+        before=dict.fromkeys(("verdict", "outcome"), _best_first(left.words)),
+    )
+
+
+def _best_first(said: str) -> str:
+    """Counts of verdicts as older versions told them."""
+
+    def ordered(found: re.Match[str]) -> str:
+        return ", ".join(sorted(found[0].split(", "), key=lambda n: ORDER.index(n.split()[1])))
+
+    return COUNTS.sub(ordered, said)
+
+
+def _older(sentences: list[str], there: str | None, rows: list[Result] | None = None) -> str:
+    """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
+    it, and as it was told once. rows: its points."""
+    told: list[str] = []
+    axes = choice.varied(rows) if rows else []
+    beside = agreement.sentence(choice.chosen(rows, axes), axes, rows) if rows else ""
+    alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
+    sentences = [*sentences, *alone]
+    for sentence in dict.fromkeys([*sentences, *map(_best_first, sentences)]):
+        few = MARKED.sub("", sentence)
+        brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
+        told += [said[: contents.PARAM_LIMIT] for said in brief]
+    plain = _read(there or "", axes, rows or [])
+    return next((there or "" for said in told if said in (there, plain)), told[0])
+
+
+def _read(said: str, axes: list[str], rows: list[Result]) -> str:
+    """A conclusion without what older versions said of options that the best points do not read: their values tie."""
+    for axis in (axis for axis in axes if any(choice.unread(axis, [row]) for row in rows)):
+        key = re.escape(axis)
+        tie = rf", where every value of {key} ties|(?<=value of ){key} and | and {key}(?= ties)"
+        said = re.sub(tie, "", said)
+    return said
+
+
+def _unstopped(sentence: str) -> list[str]:
+    """The conclusion of a sweep that was stopped without those words, as older versions told it."""
+    if not sentence.startswith(summary.STOPPED):
+        return []
+    few = sentence.removeprefix(summary.STOPPED)
+    return [few, few.partition(". ")[2]]
+
+
+def _typed(folder: Path) -> dict[str, str]:
+    """The parameters of a sweep's run as older versions told them: what was typed."""
+    typed = {**parent.fixed(folder), **contents.axes(folder)}
+    return {contents.safe(key): value[: contents.PARAM_LIMIT] for key, value in typed.items()}
+
+
+def _cells(folder: Path, result: Result) -> list[dict[str, Any]]:
+    """The rows of the runs below that of an evaluation; none of another task, or of one that came to no end."""
+    table = read(folder / ROWS, list) if result.get("task") == "evaluate" else []
+    return evaluate.children(table) if table else []
+
+
+def _stepped(figures: Iterable[tuple[str, float, int]]) -> Values:
+    made: Values = {}
+    for key, value, step in figures:
+        made.setdefault(key, {})[step] = value
+    return made

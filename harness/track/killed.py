@@ -1,0 +1,80 @@
+"""A single run that was stopped before it had a result: on the server as `KILLED`.
+
+The process beside a job outlives it, also after `kill -9`. It is told which job begins and that one came to
+an end by itself; of what is left when nobody is there to tell it anything, nobody kept a result. So nothing
+is ever `RUNNING` there that nobody would end.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.config.literal import command
+from harness.errors import Unreachable
+from harness.process import shown
+from harness.snapshot.record import NAME
+from harness.track import contents, description, names, provenance
+
+WORD = "stopped"  # what came out
+SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
+
+_open: dict[str, dict[str, Any]] = {}  # folder -> what is known of the job that runs there
+
+
+def known(config: dict[str, Any], folder: Path, options: dict[str, str]) -> dict[str, Any]:
+    """What is known of a job that begins in `folder`, as JSON takes it; the folder may be gone when it is
+    asked for."""
+    return {
+        "config": config,
+        "options": options,
+        "typed": contents.overrides(folder),
+        "began": int(time.time() * 1000),
+        "reason": SUDDEN,
+    }
+
+
+def begin(folder: str, **job: Any) -> None:
+    """A job begins in `folder`."""
+    _open[folder] = {"commit": provenance.commit(), **job}
+
+
+def told(folder: str, reason: str) -> None:
+    """The job in `folder` was told to end, and what it left."""
+    if folder in _open:
+        _open[folder]["reason"] = reason
+
+
+def end(folder: str) -> None:
+    """The job in `folder` came to an end by itself, or keeps its result."""
+    _open.pop(folder, None)
+
+
+def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
+    """Nobody is left: what has not come to its end was stopped. A result that was sealed before waits in its
+    folder to be uploaded. store: the tracker of a configuration. watch: what was sampled meanwhile."""
+    while _open:
+        folder, job = _open.popitem()
+        if (Path(folder) / NAME).is_file():
+            continue
+        config, typed = job["config"], job["typed"]
+        name = names.ended(names.asked(config["name"], typed, job["options"]), WORD)
+        params = list(contents.chosen(config, typed))
+        with suppress(Unreachable):
+            store(config).killed(
+                Path(folder), name, _tags(folder, job), job["began"], params, watch
+            )
+
+
+def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
+    again = description.commanded(command(job["typed"]))
+    return {
+        "outcome": WORD,
+        "conclusion": job["reason"][: contents.PARAM_LIMIT],
+        "reason": job["reason"][: contents.PARAM_LIMIT],
+        "task": job["options"]["task"],
+        **provenance.tags(Path(folder), shown(Path(folder))),
+        **provenance.source(job.get("commit")),
+        "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\n{again}",
+    }

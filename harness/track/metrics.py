@@ -1,0 +1,40 @@
+"""The metrics of a run, in named sections."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from harness.snapshot.result import STEPS, times_faster
+from harness.snapshot.result import counted as from_one
+from harness.track import snapshot
+
+SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
+            "oracle": "oracle", "audit": "audit", "diff": "diff", "detection": "faults"}  # fmt: skip
+FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
+LEAST = 1e-6  # what MLflow's axes tell from 0
+
+
+def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, float, int]]:
+    """`section/name`, value and step of every finite number in the result that can differ by more
+    than yes and no: those are tags. What there is for every step has a section of its own, whose charts
+    come before those of one bar. Steps are counted from 1. Noise whose chart would be labelled 0 throughout has its
+    largest step alone, in `noise/`. once: as older versions, which drew it."""
+    for block, section in SECTIONS.items():
+        figures = snapshot.sizes(result) if block == "size" else result.get(block) or {}
+        for key, value in figures.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            blank = block == "size" and not value  # of a task that stores nothing
+            if number and value == value and key not in FLAT.get(block, ()) and not blank:
+                name = f"{key}_from_1" if key in STEPS else key
+                yield f"{section}/{name}", float(from_one(key, value)), 0
+    if faster := times_faster(result):
+        yield "speed/times_faster", faster, 0
+    if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
+        yield "mutation/bytes_copied_per_token", float(copied), 0
+    for name, curve in list((result.get("curves") or {}).items())[:2]:
+        whose = "noise_" if name.startswith("noise") else ""
+        for key, values in curve.items():
+            if whose and not once and all(value is None or value < LEAST for value in values):
+                continue
+            for step, value in enumerate(values, 1):
+                if isinstance(value, int | float):
+                    yield f"by_step/{whose}{key}", float(value), step

@@ -1,0 +1,55 @@
+"""The snapshot that a run left, beside the one that it read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.snapshot.record import read
+from harness.track import provenance
+
+READING = (
+    "resume"  # the task whose `snapshot` is what it read; what it wrote, with `out=`, is its `next`
+)
+Result = Mapping[str, Any]
+
+
+def left(result: Result) -> dict[str, Any]:
+    """The block (`id`, `path`) of the snapshot that a run left; empty where it left none."""
+    own = {} if result.get("task") == READING else result.get("snapshot")
+    return dict(result.get("next") or own or {})
+
+
+def parent(result: Result) -> str | None:
+    """The id of the snapshot that a run read."""
+    if result.get("task") == READING:
+        return (result.get("snapshot") or {}).get("id")
+    return result.get("pruned_from")
+
+
+def sizes(result: Result) -> dict[str, Any]:
+    """The sizes of what a run left; of one that left nothing those of what it read."""
+    return (result.get("next") or {}).get("size") or result.get("size") or {}
+
+
+def called(result: Result) -> str:
+    """The folder of its copy on a server: no other than the run's own `snapshot/` is called so, since that is what
+    an audit of the copies looks for."""
+    return "next" if result.get("next") else "snapshot"
+
+
+def lies(folder: Path, result: Result) -> Path | None:
+    """Where the snapshot lies that the run in `folder` left: in it, or at `out=`; None where it is there no more, or
+    another has been written over it."""
+    block = left(result)
+    inside = folder / "snapshot"
+    if (inside / "manifest.json").is_file():
+        return inside
+    if not block.get("path") or block.get("format") == "memory" or "://" in str(block["path"]):
+        return None
+    start = provenance.tags(folder, str(result.get("folder", folder))).get("directory", "")
+    there = Path(start) / str(block["path"])
+    try:
+        mine = read(there / "manifest.json").get("id") == block.get("id")
+    except (OSError, ValueError):
+        return None
+    return there if mine else None

@@ -1,0 +1,84 @@
+"""The page of an audit: how many runs, what differs, and what was recorded beside what came again."""
+
+import json
+import re
+
+from harness.report.audit import figures
+from harness.report.audit import page as audit
+from harness.report.terminal.console import Say
+
+
+def test_an_audit_says_first_of_how_many_runs_and_folds_what_is_the_same(tmp_path, capsys) -> None:
+    result = {"verdict": "exact", "metrics": {"kl_max": 0.0}}
+    (tmp_path / "r.json").write_text(json.dumps(result))
+    told = {"record": "ab" * 32, "where": {}, "noise_floor": {}, "floors": {},
+            **{side: {"result.json": {"file": "r.json"}} for side in ("recorded", "again")}}  # fmt: skip
+    document = {"verdict": "same", "run": "runs/s", "points": 3, "compared": "bitwise", "differences": [],
+                "environment": {p: [] for p in "012"}, "evidence": dict.fromkeys("012", told)}  # fmt: skip
+    audit.write(tmp_path / "report.html", document)
+    page = (tmp_path / "report.html").read_text()
+    assert "Every figure and token of 3 runs is reproduced, bitwise." in page
+    assert page.count("<summary>Run again") == 1 and "the same: 3 runs</summary>" in page
+    (tmp_path / "other.json").write_text(json.dumps({**result, "metrics": {"kl_max": 1.0}}))
+    document["evidence"]["1"] = {**told, "again": {"result.json": {"file": "other.json"}}}
+    audit.write(tmp_path / "report.html", document)
+    assert "<summary>Run again: 1</summary>" in (tmp_path / "report.html").read_text()
+    wrong = {"what": "verdict", "recorded": "exact", "found": "drifted", "explanation": "why"}
+    differs = {**document, "verdict": "differs", "differences": [wrong], "compared": "nothing"}
+    for said, first in ((document, "SAME: "), (differs, "DIFFERS: ")):
+        audit.show(Say(), said, "runs/a")
+        line = capsys.readouterr().out.splitlines()[0]
+        assert line.startswith(first) and "3 runs" in line
+    audit.write(tmp_path / "report.html", differs)
+    heads = re.findall(r'<th scope="col">(.*?)</th>', (tmp_path / "report.html").read_text())
+    assert heads[:4] == ["what", "in the record", "found now", "explanation"], "which is which"
+    assert "run again now" in heads and "recorded" not in heads
+    assert audit.sentence(differs).startswith("3 runs: verdict: recorded exact, found drifted")
+    assert audit.sentence(differs).endswith("Compared: nothing.")
+
+
+def test_what_explains_the_others_comes_first_in_an_audit() -> None:
+    told = [{"point": p, "what": w} for p in "10" for w in ("verdict", "run")]
+    assert [d["point"] + d["what"] for d in audit.explaining(told)] == ["1run", "1verdict", "0run", "0verdict"]  # fmt: skip
+
+
+def test_an_audit_shows_what_was_recorded_beside_what_came_again(tmp_path):
+    results = {
+        "recorded": {"verdict": "exact", "metrics": {"kl_max": 1e-12, "max_ulp": 3000}},
+        "again": {"verdict": "exact", "metrics": {"kl_max": 2e-12, "max_ulp": 3000}},
+    }
+    for side, result in results.items():
+        (tmp_path / f"{side}.json").write_text(json.dumps(result))
+    told = {side: {"result.json": {"file": f"{side}.json"}} for side in results}
+    held = {"metrics.kl_max": {"held_to": "at most 5e-12 apart", "why": "noise"}}
+    one, two = figures.results(tmp_path, told)
+    said, rows = figures.rows(one, two, held)
+    assert "2 of 3" in said
+    assert all(cell["kind"] == "n" for row in rows for cell in row[1:3]), "no screen breaks them"
+    assert [[c["text"] if isinstance(c, dict) else c for c in row] for row in rows] == [
+        ["verdict", "exact", "the same", "", ""],
+        [
+            "KL divergence per step, largest (nats)",
+            "1e-12",
+            "2e-12",
+            "at most 5e-12 apart",
+            "noise",
+        ],
+        ["largest difference in units in the last place", "3,000", "the same", "", ""],
+    ]
+    assert len(figures.rows(one, two, {})[1][0]) == 3
+
+
+def test_two_figures_of_an_audit_have_as_many_digits_as_tell_them_apart():
+    assert figures.apart(0.340000001, 0.351) == ("0.34", "0.351")
+    assert figures.apart(1.20338070535834e-05, 1.20339e-05) == ("1.20338e-05", "1.20339e-05")
+    assert figures.apart(12.71629788078059, 12.716297880780587) == ("12.7", "12.7 (3.6e-15 less)")
+
+
+def test_two_long_texts_are_shown_where_they_differ() -> None:
+    was, now = ("the tokens of the run, within rounding", "the tokens of the run, bit for bit")
+    told = {"what": "conclusion", "recorded": was, "found": now}
+    assert [audit._told(told, side, 24) for side in audit.COMPARED] == ["...within rounding", "...bit for bit"]  # fmt: skip
+    assert audit._told(told, "recorded") == was, "where there is room, all of it"
+    digests = {"what": "d", "recorded": "a" * 30 + "b", "found": "a" * 30 + "c"}
+    assert not audit._told(digests, "found", 24).startswith("...")

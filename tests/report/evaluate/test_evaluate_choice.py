@@ -1,0 +1,84 @@
+"""What an evaluation comes to: in words and in the badge above its page."""
+
+from harness.report import html
+from harness.report.evaluate.choice import conclusion, pills
+
+FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
+
+
+def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> None:
+    def row(prune: str, value: float, kv_bytes: int) -> dict:
+        place = {"prune": prune, "quantize": "none", "budget": 1.0 if prune == "none" else 0.1, "cache": "manual", "asked": "after"}  # fmt: skip
+        gap = {"delta": 0.0, "delta_low": -0.34, "delta_high": 0.0}
+        return {**place, "measure": "contains", "value": value, "n": 8, "kv_bytes": kv_bytes, **gap}
+
+    nothing = [row("none", 0.0, 100), row("random", 0.0, 10)]
+    assert (
+        conclusion(nothing)
+        == "Nothing can be told: the full cache answers none of 8 prompts, so there is nothing to lose."
+    )
+    assert [pill["kind"] for pill in pills(nothing)] == ["soft"]
+    right = [row("none", 1.0, 100), row("random", 1.0, 10)]
+    assert conclusion(right) == (
+        "Smallest safe choice: random 10% (8 of 8 right, 10% of the bytes). "
+        "8 prompts could miss a loss of up to 34 points."
+    )
+    told = {"text": "random 10%: 100% right", "kind": "good", "sign": "\u2713"}
+    assert pills(right) == [told]
+    parts = {10: "10%", 25: "a quarter", 50: "half", 75: "three quarters"}
+    for size, part in parts.items():
+        assert f", {part} of the bytes)" in conclusion([right[0], row("random", 1.0, size)])
+    no_less = conclusion([right[0], {**right[1], "delta_low": 0.0}])
+    assert no_less.endswith("bytes). No loss shows in 8 prompts.")
+    alike = conclusion([row("none", 0.5, 100), row("random", 0.5, 10)])
+    assert "(4 of 8 right, as with the full cache, 10% of the bytes)" in alike
+    fewer = conclusion([right[0], {**row("random", 0.99, 10), "n": 200, "delta": -0.01}])
+    assert "(198 of 200 right, 8 with the full cache, 10% of the bytes)" in fewer
+    before = [{**row(p, v, n), "asked": "before"} for p, v, n in (("none", 1.0, 100), ("random", 0.5, 10))]  # fmt: skip
+    both = conclusion([*right, *before])
+    head = (
+        "Smallest safe choice where the question is asked after pruning: random 10% (8 of 8 right"
+    )
+    assert both.startswith(head)
+    assert both.endswith(" Asked before pruning: 4 of 8 right, 8 with the full cache.")
+    timed = [row | {"per_token_s": 1e-3 * row["kv_bytes"]} for row in right]
+    assert " ms" not in conclusion(timed), "a median that noise may turn round is no result"
+
+
+def test_where_no_cell_is_safe_the_conclusion_says_so_and_what_comes_nearest() -> None:
+    def row(prune: str, value: float, size: int) -> dict:
+        return FULL | {"prune": prune, "budget": 1.0 if prune == "none" else 0.1, "measure": "contains", "n": 8,
+                       "value": value, "delta": value - 1.0, "delta_low": -1.0, "delta_high": -0.1, "kv_bytes": size}  # fmt: skip
+
+    full, others = row("none", 1.0, 100), [row("snapkv", 0.25, 20), row("knorm", 0.5, 20)]
+    assert conclusion([full, *others, row("random", 0.5, 10)]) == (
+        "No safe choice: the full cache has 8 of 8 right, and no other cell keeps that. "
+        "The nearest is random 10%: 4 of 8 right."
+    )
+    assert [(p["text"], p["kind"]) for p in pills([full, *others])] == [("no safe choice", "fair")]
+    assert conclusion([full, row("random", 0.0, 10)]).endswith(" No other cell has one right.")
+    twice = [full, {**full, "asked": "before"}]
+    assert conclusion(twice) == (
+        "The full cache where the question is asked after pruning: 8 of 8 right. Nothing smaller was tried."
+    )
+    assert pills(twice) == [], "the full cache asked twice is no other cell"
+
+
+def test_a_conclusion_says_where_the_expected_text_is_less_likely() -> None:
+    full = FULL | {"measure": "contains", "value": 1.0, "n": 8, "kv_bytes": 100}
+    cell = full | {"prune": "random", "budget": 0.1, "kv_bytes": 10, "delta": 0.0, "delta_low": -0.3, "delta_high": 0.3}  # fmt: skip
+    nll = cell | {"measure": "nll", "delta": 0.15, "delta_low": 0.1, "delta_high": 0.2}
+    told = conclusion([full, cell, nll])
+    assert told.startswith("Smallest safe choice by right answers: random 10%")
+    assert told.endswith(
+        " The expected text is measurably less likely with it (0.15 nats a token, 16% of perplexity)."
+    )
+    slight = conclusion([full, cell, {**nll, "delta": 4e-6, "delta_low": 1e-6}])
+    assert "less likely with it (4e-06 nats" in slight, "its table calls it worse in red"
+    assert "likely" not in conclusion([full, cell, {**nll, "delta_low": -0.1}])
+
+
+def test_blocks_put_badges_above_their_page() -> None:
+    told = {"text": "random 10%: 100% right", "kind": "good", "sign": "\u2713"}
+    blocks = [html.section("One"), html.section("Two", pills=[told])]
+    assert html.pills(blocks) == [told]

@@ -1,0 +1,191 @@
+"""Pages of pruned runs and of sweeps of them: the restore and the pruning are two verdicts."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.report import badge
+from harness.report import html as pages
+from harness.report.run import page as run
+from harness.report.run import yardstick
+from harness.report.sweep import page as sweep
+from harness.report.sweep import points as table
+from harness.report.sweep import pruned, scatter, shortfall, summary
+
+RESULT = {
+    "verdict": "diverged", "required": "diverged", "pruned": True, "task": "experiment", "oracle": {},
+    "itself": {"verdict": "equivalent", "against": "saved", "required": "equivalent"},
+}  # fmt: skip
+ROW = {
+    "point": "0", "verdict": "diverged", "outcome": "diverged", "exit_code": 0, "restore": "equivalent",
+    "reason": "step 2 chooses another token", "task": "experiment", "prune": "snapkv", "prune.ratio": "0.25",
+    "kl_mean": 0.13, "kl_max": 1.0, "max_abs_diff": 2.0, "error_ratio": 3.8e5, "first_divergence": 1,
+    "noise_kl_max": 1e-12, "tokens": 97, "kept_tokens": 24, "kv_bytes": 9, "stored_bytes": 140796, "per_token_s": 0.1,
+    "save_s": 0.9, "load_s": 0.3, "mutated": False, "folder": "runs/the-sweep/0",
+}  # fmt: skip
+MORE = {
+    "point": "1", "prune.ratio": "0.5", "kept_tokens": 48, "kl_mean": 0.131, "stored_bytes": 190716,
+    "save_s": 0.1, "folder": "runs/the-sweep/1",
+}  # fmt: skip
+
+
+def tones(result: dict) -> dict[str, str]:
+    return {pill["text"]: pill["kind"] for pill in badge.pills(result)}
+
+
+def headline(page: str) -> str:
+    """The conclusion, its pills aside."""
+    return html.unescape(re.findall('<p class="conclusion">(.*?)</p>', page, re.S)[-1])
+
+
+def test_a_pruned_run_has_a_pill_for_its_restore_and_one_for_what_pruning_changed() -> None:
+    assert tones(RESULT) == {"restored as saved": "good", "pruning: diverged": "soft"}
+    strict = RESULT | {"required": "equivalent"}
+    missed = "pruning: diverged, not met: equivalent was required"
+    assert tones(strict) == {"restored as saved": "good", missed: "bad"}
+    wrong = RESULT | {"itself": RESULT["itself"] | {"verdict": "diverged"}}
+    assert tones(wrong) == {"not restored as saved": "bad", "pruning: diverged": "soft"}
+    assert tones(RESULT | {"verdict": "equivalent"})["pruning: equivalent"] == "alike"
+    assert not badge.pills(RESULT | {"pruned": False})
+    assert not badge.pills(RESULT | {"verdict": "failed"}) and not badge.pills(RESULT | {"itself": {}})  # fmt: skip
+    page = pages.page("t", [], "diverged", "r", pills=badge.pills(RESULT))
+    shown = re.findall(r'<span class="verdict (\w+)">', page)
+    assert shown == ["good", "soft"], "and no pill of one verdict"
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_the_chart_and_the_bounds_of_a_pruned_run_are_its_own(tmp_path: Path, free: bool) -> None:
+    curve = {"max_abs_diff": [0.1, 0.5], "kl": [1e-5, 1e-3]}
+    figures = {"max_abs_diff": 0.5, "first_divergence": 1}
+    result = RESULT | {
+        "metrics": figures, "noise_floor": figures, "oracle": {"restored": 13.0, "plain": 1e-5, "ratio": 1.3e6},
+        "curves": {"restored": curve, "noise: a": curve}, "soundness": {"paths": []},
+        "required": "diverged" if free else "equivalent",
+    }  # fmt: skip
+    (chart,) = run._comparison(tmp_path / "r.html", result)
+    assert chart["title"] == "Pruned against the full cache"
+    assert "pruned" in chart["legend"] and "restored" not in chart["legend"]
+    assert "pruned" in (tmp_path / "divergence.svg").read_text()
+    assert "ahead" not in chart["text"], "a bound of twice the largest difference says nothing"
+    float64, sound = yardstick.sections(result)
+    assert sound["title"] == "Is the yardstick sound?"
+    rows = {row[0]: row[2] for row in float64["rows"]}
+    assert rows["largest error of the pruned run"] == (None if free else 2e-5)
+    ratio = "times the plain path's error against float64"
+    assert rows[ratio if free else f"{ratio} (2 is allowed)"] == (None if free else 2.0)
+    assert ("compare.require_pruned=diverged" in float64["text"]) is free
+
+
+def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "multirun.yaml").write_text("hydra: {overrides: {task: [prune=snapkv]}}")
+    rows = [ROW, ROW | MORE]
+    sweep.write(tmp_path, rows, 2)
+    page = (tmp_path / "sweep.html").read_text()
+    said = headline(page)
+    assert said.startswith("All 2 came back as saved; pruning changes tokens in each, as is allowed. Nearest to the "
+                           "full cache by mean KL: prune.ratio=0.25 (0.13 nats, 137 KiB). It ties with prune.ratio=0.5 "
+                           "to two digits (0.13 nats) and takes the fewest bytes. One prompt says how")  # fmt: skip
+    assert len(said.split()) <= 60
+    assert "all 2 restored as saved" in page and "pruning: 2 diverged" in page
+    main = page.partition("</style>")[2]
+    assert not re.search(r'class="[^"]*\bbad\b', main) and "2 allowed" not in main
+    assert "2 is allowed" not in main and "Off: " not in main and "Try to" not in main
+    assert "saving it takes" not in main and "How the best is chosen" not in main
+    assert "Marked: the nearest to the full cache, by the smaller mean KL" in main
+    assert "Its restore by itself: 2 equivalent." in main
+    assert "task=audit run=runs/the-sweep</pre>" in main
+    block = table.every(rows, ["prune.ratio"], {}, {}, alone=False)
+    assert block["columns"][2] == "pruning" and "restore equivalent" in block["text"], "said once"
+    block = table.every([rows[0], {**rows[1], "restore": "exact"}], ["prune.ratio"], {}, {}, False)
+    assert block["columns"][2:4] == ["restore", "pruning"]
+    assert [row[2]["text"] for row in block["rows"]] == ["equivalent", "exact"]
+    assert "equivalent" in (tmp_path / "sweep.csv").read_text()
+
+
+def test_what_misses_its_requirement_or_did_not_come_back_stays_red(tmp_path: Path) -> None:
+    for change in ({"exit_code": 1}, {"exit_code": 1, "restore": "diverged"}):
+        rows = [ROW | change, ROW | MORE]
+        assert pruned.tone(rows[0]) == "bad" and pruned.tone(rows[1]) == "soft"
+        assert not pruned.pills(rows, "2 diverged") and not pruned.told(rows, [], [])
+        assert "came back as saved" not in headline(sweep.drawn(tmp_path, rows, 2, "s"))
+
+
+def test_keeping_more_is_no_advice_where_the_sweep_refutes_it() -> None:
+    failed = [ROW | {"exit_code": 1}, ROW | MORE | {"exit_code": 1}]
+    said = shortfall.sentence(failed, ["prune.ratio"], False)
+    assert "keep more of the context (" not in said and "choose another policy" in said
+    assert "allowed" not in said, "what is required of pruning is a verdict"
+    helps = [failed[0], failed[1] | {"kl_mean": 0.01}]
+    assert "keep more of the context (" in shortfall.sentence(helps, ["prune.ratio"], False)
+
+
+def test_the_restore_is_a_column_beside_what_was_judged() -> None:
+    assert pruned.came_back(RESULT) == {"restore": "equivalent"}
+    assert not pruned.came_back(RESULT | {"itself": {"verdict": "equivalent", "against": "restored"}})  # fmt: skip
+    whole = ROW | {"restore": None, "verdict": "exact", "kept_tokens": 97}
+    rows = [dict(ROW), whole, whole | {"verdict": "failed"}]
+    pruned.completed(rows)
+    assert [row["restore"] for row in rows] == ["equivalent", "exact", None]
+    plain = [{"verdict": "exact"}]
+    pruned.completed(plain)
+    assert plain == [{"verdict": "exact"}], "no column where nothing was pruned"
+
+
+def test_a_sweep_is_told_by_the_new_words_and_by_those_of_older_versions() -> None:
+    rows = [ROW, ROW | MORE]
+    assert summary.told(rows, {}, 2)[1].startswith("All 2 came back as saved;")
+    assert summary.told(rows, {}, 2, once=True)[1].startswith("None of 2 keeps the tokens.")
+    found = [
+        {"point": str(i), "verdict": "unjudged", "prune.ratio": ratio, "evaluate.contains": 1.0, "evaluate.kv_bytes": size}
+        for i, (ratio, size) in enumerate((("0.9", 3072), ("0.4", 1024), ("0.6", 2048)))
+    ]  # fmt: skip
+    ways = {"evaluate.contains": 1, "evaluate.kv_bytes": -1}
+    said = summary.told(found, ways)[1]
+    assert "The smallest tried: prune.ratio=0.4" in said and "The best" not in said
+    assert "the limit was not reached. Search below prune.ratio=0.4" in said
+    assert "The best: prune.ratio=0.4" in summary.told(found, ways, once=True)[1]
+    found[1]["evaluate.contains"] = 0.5
+    assert "limit" not in summary.told(found, ways)[1], "smaller was worse: the limit is known"
+
+
+def test_a_complete_search_links_what_its_sweeper_wrote_and_what_its_cells_answered(
+    tmp_path: Path,
+) -> None:
+    told = "hydra: {sweeper: {_target_: hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper}}"
+    (tmp_path / "multirun.yaml").write_text(told)
+    assert sweep._files(tmp_path, [ROW], 0) == ["sweep.csv", "sweep.json", "optimization_results.yaml"]  # fmt: skip
+    assert sweep._files(tmp_path, [ROW], 1) == ["sweep.csv", "sweep.json"]
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "evaluate.json").write_text("[]")
+    (tmp_path / "multirun.yaml").unlink()
+    assert sweep._files(tmp_path, [ROW], 0) == ["sweep.csv", "answers.csv", "sweep.json"]
+
+
+def test_only_tasks_that_can_be_audited_are_offered_to_be() -> None:
+    rows = [ROW, ROW | MORE]
+    assert sweep._audit(rows) == ["python -m harness task=audit run=runs/the-sweep"]
+    assert not sweep._audit([ROW, ROW | MORE | {"task": "bench"}])
+
+
+def test_few_numbers_under_an_axis_are_those_that_were_measured() -> None:
+    assert scatter.ticks([24, 48, 24]) == [24, 48]
+    assert not scatter.ticks([24]) and not scatter.ticks([1, 2, 100]) and not scatter.ticks([])
+    assert not scatter.ticks(list(range(9)))
+    rows = [ROW, ROW | MORE]
+    drawn, _ = scatter.scatter(rows, "kept_tokens", "kl_mean", pruned.tone, (None, None), "t", "x", "y")  # fmt: skip
+    shown = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)
+    assert {"24", "48"} <= set(shown) and not {"30", "40"} & set(shown)
+
+
+def test_a_quantized_run_came_back_as_saved_whatever_its_codes_lost() -> None:
+    lost = RESULT | {"pruned": False, "quantization": {"quantizer": "int4"}, "verdict": "drifted"}
+    assert tones(lost) == {"restored as saved": "good", "quantizing: drifted": "soft"}
+    strict = lost | {"required": "equivalent"}
+    assert tones(strict)["quantizing: drifted, not met: equivalent was required"] == "bad"
+    block = lost["itself"] | {"cache": "dynamic", "max_abs_diff": 2.0, "noise": 1.0, "reason": "r"}
+    (section,) = run.restored_as_saved(lost | {"itself": block})
+    assert section["columns"][1:3] == ["measured", "allowed"]
+    assert section["rows"][0][-1]["text"] == "beyond" and section["rows"][0][-1]["kind"] == "bad"
+    assert not run.restored_as_saved(RESULT | {"itself": {}})

@@ -1,0 +1,179 @@
+"""What the report of one run says in words: near ties, what was required, its command, both texts."""
+
+import re
+import shlex
+
+import pytest
+
+from harness.cli.arguments import literal_text
+from harness.compare.conclusion import conclusion
+from harness.config.literal import command
+from harness.report.run import diagnosis, kept_tokens
+from harness.report.run import page as run
+from harness.snapshot.words import required
+from harness.tokenizer.shown import parted
+
+
+class Letters:
+    """Ids are letters."""
+
+    def convert_ids_to_tokens(self, token):
+        return chr(token)
+
+    def decode(self, ids, **_):
+        return "".join(map(chr, ids))
+
+
+def test_a_sentence_says_in_how_many_steps_another_token_is_most_likely():
+    figures = {"max_abs_diff": 1.0, "first_divergence": 1, "top1_agreement": 0.9375}
+    result = {"verdict": "diverged", "metrics": figures, "curves": {"restored": {"kl": [0.1] * 32}}}
+    said = (
+        "Another thought at step 2, in 2 of 32 steps: another token is most likely, logits are off"
+    )
+    assert conclusion(result).startswith(said)
+    for odd in (
+        {"top1_agreement": 0.953125},
+        {"top1_agreement": None},
+    ):  # rows of a batch; an older record
+        told = conclusion({**result, "metrics": {**figures, **odd}})
+        assert told.startswith(
+            "Another thought at step 2: another token is most likely, logits are off"
+        )
+
+
+def test_a_sentence_names_the_near_tie_that_flipped():
+    result = {"verdict": "equivalent", "metrics": {"max_abs_diff": 1e-6, "first_divergence": None}}
+    assert "the tokens of the run" in conclusion(result) and "tie" not in conclusion(result)
+    result["metrics"]["first_divergence"] = 12
+    assert "but for a near tie at step 13, which rounding decides" in conclusion(result)
+
+
+def test_what_was_required_is_said_and_what_would_let_it_through(harness):
+    done = harness("quantize=int4", "steps=4")
+    told = "equivalent or better (compare.require=equivalent); this is drifted: exit code 1. compare.require=drifted lets it through."
+    page = (done.folders[0] / "report.html").read_text()
+    assert done.code == 1 and f"required:     {told}" in done.out
+    assert page.count(f"Required: {told}") == 2  # under the conclusion, and above the figures
+    assert harness("quantize=int4", "steps=4", "compare.require=drifted").code == 0
+    done = harness("steps=4")
+    page = (done.folders[0] / "report.html").read_text()
+    assert (
+        page.count("Required: equivalent or better (compare.require=equivalent). Judged by: ") == 1
+    )
+    assert "exit code 1" not in page and "exit code 1" not in done.out
+    unsound = {"verdict": "unsound", "required": "equivalent"}
+    assert required(unsound).endswith("this is unsound: exit code 1.")
+
+
+def test_a_recorded_command_can_be_typed_again():
+    for text in (" what is k ?", "it's 5, {so}", "$HOME"):
+        (carried,) = literal_text([f"text={text}"])
+        assert shlex.split(command([carried]))[3:] == [f"text={text}"]
+    assert command(["steps=8"]) == "python -m harness steps=8"
+    assert shlex.split(command(["out=a b; c"]))[3:] == ["out=a b; c"]
+
+
+def test_texts_that_read_the_same_are_told_apart_by_the_ids_of_a_record_that_has_them():
+    text = {"token_ids": [1, 2], "restored_ids": [1, 3], "continuation": "a", "restored": "a"}
+    result = {"verdict": "diverged", "metrics": {"first_divergence": 0, "max_abs_diff": 1.0}}
+    words = "(id 3 where the uninterrupted run chooses 2)"
+    for said in (text, {"apart": ["a", "a"]}):
+        assert words in conclusion({**result, "text": {**said, "apart_ids": [2, 3]}})
+        assert "chooses" not in conclusion({**result, "text": said})  # an older one
+    made = parted(Letters(), [97, 98], [97, 99])
+    assert made["apart_ids"] == [98, 99] and parted(Letters(), [97], [97]) == {}
+    assert made["pieces"] == {"continuation": ["a", "b"], "restored": ["a", "c"]}
+
+
+def test_what_steps_chose_otherwise_is_marked_step_by_step():
+    """Two texts need not have as many words: tokens without a space between them, and an end."""
+    said = {
+        "continuation": " 5. the man", "restored": "29.<end> the put",
+        "token_ids": [1, 2, 3, 4], "restored_ids": [5, 2, 6, 7],
+        "pieces": {"continuation": [" 5", ".", " the", " man"], "restored": ["29", ".", "<end> the", " put"]},
+    }  # fmt: skip
+    lines = run._text(said)["marked"].splitlines()
+    assert lines[0].endswith(' <mark class="first">5</mark>. <mark>the</mark> <mark>man</mark>')
+    assert lines[1].endswith(
+        '<mark class="first">29</mark>.<mark>&lt;end&gt; the</mark> <mark>put</mark>'
+    )
+    split = {"continuation": ["", "\u00e9", "b"], "restored": ["", "\u00e8", "b"]}
+    both = run._text({**said, "pieces": split, "token_ids": [1, 2, 3], "restored_ids": [1, 4, 3]})
+    assert '<mark class="first">\u00e9</mark>b' in both["marked"]
+
+
+def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
+    said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
+    assert run._text(said)["marked"].endswith(
+        "from the first other word on: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
+    )
+    for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
+        assert "first other" not in run._text(same)["marked"]
+    forced = "what it chooses at each step, the tokens of the uninterrupted run being fed (teacher forcing)"
+    shown = run._text(said)["marked"]
+    assert f'restored, {forced}:  y is <mark class="first">69</mark>' in shown
+    assert " . the <mark>monk</mark>" in shown and " . the <mark>boy</mark>" in shown
+    assert "forcing" not in run._text({"continuation": "a"})["marked"]
+    longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
+    assert run._text(longer)["marked"].endswith(
+        "from the first other word on: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
+    )
+
+
+def test_of_a_long_text_both_ends_are_shown_and_what_some_heads_hold_is_told_apart():
+    block = {
+        "tokens": ["let", " k", "ee", " <b>"],
+        "held": [4, 2, 0, 4],
+        "heads": 4,
+        "left_out": 230,
+    }
+    (made,) = kept_tokens.sections({"kept": block})
+    assert (
+        made["text"]
+        == "2 of the 4 tokens shown are held by every head, 1 by none, 1 by some of the 4 KV heads of all layers."
+    )
+    strip = re.sub(' title="[^"]*"', "", made["svg"])
+    assert (
+        "let <u>k</u> <span" in strip
+        and "230 tokens left out ...</span> <s>ee</s> &lt;b&gt;" in strip
+    )
+    assert (
+        kept_tokens.sections({"kept": {**block, "held": [4] * 4}}) == kept_tokens.sections({}) == []
+    )
+
+
+def test_what_is_above_one_step_or_floor_is_clearly_darker_than_what_is_below():
+    told = {"cause": "other", "evidence": "quantized", "picture": [[0.5 * 8, 5.0 * 8, 13.7 * 8]]}
+    pale, five, more = (
+        float(shade)
+        for block in diagnosis.sections(told, coded=True)
+        for shade in re.findall(r'fill-opacity="([\d.]+)"', block["panels"][0])
+    )
+    assert pale == diagnosis.PALE and 0.5 < five < more < 1
+    assert diagnosis.strength(1.0) == pale and diagnosis.strength(1.1) >= 0.3
+    assert diagnosis.strength(1e6) == pytest.approx(1) and diagnosis.strength(1e9) == 1
+
+
+def measured(verdict: str, step: int | None = None) -> dict:
+    figures = {
+        "max_abs_diff": 0.5,
+        "kl_max": 1e-3,
+        "kl_mean": 1e-5,
+        "mean_abs_diff": 0.1,
+        "first_divergence": step,
+    }
+    curve = {"max_abs_diff": [0.1, 0.5], "kl": [1e-5, 1e-3]}
+    return {"verdict": verdict, "metrics": figures, "noise_floor": {**figures, "max_abs_diff": 0.25},
+            "oracle": {"restored": 0.5, "plain": 0.5}, "curves": {"restored": curve, "noise: a": curve}}  # fmt: skip
+
+
+def test_figures_above_their_noise_floor_in_an_equivalent_run_are_accounted_for(tmp_path):
+    said = run._comparison(tmp_path / "r.html", measured("equivalent"))[0]["text"]
+    assert (
+        "the least that rounding does: largest difference of a logit. The verdict rests on the error against float64: 0.5,"
+        in said
+    )
+    assert "float64" not in run._comparison(tmp_path / "r.html", measured("drifted"))[0]["text"]
+    below = measured("equivalent")
+    below["noise_floor"]["max_abs_diff"] = 0.5
+    assert "float64" not in run._comparison(tmp_path / "r.html", below)[0]["text"]

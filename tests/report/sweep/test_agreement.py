@@ -1,0 +1,70 @@
+"""What a sweep's page says of its nearest point: by which measure, beside which other point, over which seeds."""
+
+from pathlib import Path
+
+from harness.report.sweep import agreement, choice, heading, summary
+
+ROW = {
+    "verdict": "diverged", "outcome": "diverged", "exit_code": 0, "restore": "equivalent", "reason": "",
+    "task": "experiment", "sampling": "greedy", "kl_mean": 0.5, "max_abs_diff": 2.0, "first_divergence": 1,
+    "top1_agreement": 0.5, "tokens": 97, "kept_tokens": 24, "stored_bytes": 90, "steps": 8, "mutated": False,
+}  # fmt: skip
+NEAR = {"prune": "random", "kl_mean": 0.167}
+SAME = {"prune": "snapkv", "top1_agreement": 0.875}
+AXES = ["prune", "seed"]
+
+
+def said(folder: Path, *changes: dict) -> str:
+    rows = [
+        ROW | change | {"point": f"{i}{seed}", "seed": seed}
+        for i, change in enumerate(changes)
+        for seed in ("1", "2")
+    ]
+    return heading.told(folder, rows, AXES, {}, len(rows), 0)[1]
+
+
+def test_the_nearest_has_its_measure_the_other_measure_and_one_prompt_beside_it(tmp_path) -> None:
+    told = said(tmp_path, SAME, NEAR)
+    assert told.startswith("All 4 came back as saved;")
+    assert "Nearest to the full cache by mean KL: prune=random (0.167 nats" in told
+    assert "Most tokens the same: prune=snapkv (88%, the nearest 50%)." in told
+    assert "prune=random is a control, no policy." in told
+    assert "One prompt over 8 steps says how these runs compare" in told
+    agreed = said(tmp_path, SAME | {"kl_mean": 0.1}, NEAR)
+    assert "prune=snapkv (0.1 nats" in agreed
+    assert "Most tokens" not in agreed and "control" not in agreed
+
+
+def test_a_seed_that_draws_nothing_is_said_to_and_makes_no_question_of_its_own(tmp_path) -> None:
+    told = said(tmp_path, SAME, NEAR)
+    assert "for every seed" not in told and told.endswith(heading.DRAWS)
+    drawn = said(tmp_path, SAME | {"sampling": "nucleus"}, NEAR | {"sampling": "nucleus"})
+    assert "for every seed" in drawn and heading.DRAWS not in drawn
+
+
+def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control_is_nearest() -> (
+    None
+):
+    rows = [
+        ROW | change | {"point": f"{i}{seed}", "seed": seed}
+        for i, change in enumerate((SAME, NEAR))
+        for seed in ("1", "2")
+    ]
+    said = summary.told(rows, {}, 4)[1]
+    same = "Most tokens the same: prune=snapkv (88%, the nearest 50%)."
+    assert said.endswith(f"{same} prune=random is a control, no policy."), "no seed where all agree"
+    rows[1]["top1_agreement"] = 0.9
+    alone = agreement.beside(choice.chosen(rows, AXES), AXES, rows)
+    assert "the same: prune=snapkv seed=2 (90%" in alone
+
+
+def test_a_budget_that_the_best_does_not_read_is_said_to_tie_by_nobody() -> None:
+    whole = {"prune": "none", "verdict": "equivalent", "outcome": "equivalent", "kept_tokens": 97}
+    rows = [
+        ROW | change | {"point": f"{i}{ratio}", "prune.ratio": ratio}
+        for i, change in enumerate((whole, NEAR))
+        for ratio in ("0.25", "0.5")
+    ]
+    rows[3]["kl_mean"] = 0.01
+    said = summary.told(rows, {}, 4)[1]
+    assert "prune=none" in said and "ratio" not in said

@@ -1,0 +1,63 @@
+"""What the best point of a sweep costs otherwise, from what was measured and nothing else."""
+
+from harness.report.sweep import panels, price
+
+
+def row(point: str, size: int, load: float | None, **more) -> dict:
+    return {"point": point, "verdict": "equivalent", "stored_bytes": size, "load_s": load, **more}
+
+
+def test_the_best_says_what_it_saves_and_what_it_gives_up() -> None:
+    best, large, gone = (
+        row("0", 100, 0.21),
+        row("1", 800, 0.1),
+        row("2", 900, 0.01, verdict="failed"),
+    )
+    told = price.sentence([best], [], [best, large, gone])
+    assert told == (
+        "Beside the others it takes 12% of the bytes of .../1, the largest; "
+        "loading it takes 2.1 times as long as in .../1, the fastest (timed once)."
+    )
+
+
+def test_noise_and_what_was_asked_otherwise_is_no_price() -> None:
+    best = row("0", 100, 0.012, seed="0")
+    near, other = row("1", 800, 0.011, seed="0"), row("2", 900, 0.001, seed="1")
+    told = price.sentence([best], ["seed"], [best, near, other])
+    assert told == "Beside the others it takes 12% of the bytes of seed=0, the largest."
+    assert "long" not in price.sentence([row("0", 100, None)], [], [best, near])
+    same = row("2", 99, 0.01, seed="0")
+    assert price.sentence([same], [], [same, row("3", 100, 0.01)]) == "", "99% of the bytes"
+    slow = row("0", 100, 0.05)
+    assert "long" not in price.sentence([slow], [], [slow, near]), "39 ms, timed once"
+    assert not price.sentence([best, near], ["seed"], [best, near])  # there is not one best
+    assert not price.sentence([near], ["seed"], [near])
+
+
+def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
+    rows = [row(p, 100, 0.1, prune=p, verdict="diverged", kl_mean=0.1) for p in ("knorm", "tova")]
+    assert price.caution(rows[:1], ["prune"], rows) == (
+        "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
+    )
+    for told in (
+        price.caution(rows[:1], ["prune", "seed"], rows),
+        price.caution(rows[:1], ["cache"], rows),
+        price.caution([{**rows[0], "verdict": "drifted"}], ["prune"], rows),
+        price.caution(rows[:1], ["prune"], [{**r, "answer": "right"} for r in rows]),
+        price.caution([], ["prune"], rows),
+    ):
+        assert told == ""
+
+
+def test_what_is_drawn_is_what_tells_the_nearest_and_a_seed_has_no_size() -> None:
+    points = [
+        {**row(str(i), 100 + i, 0.1), "prune": "tova" if i else "knorm", "seed": str(i), "save_s": 0.1,
+         "per_token_s": 0.01 + i, "kl_mean": 0.1 + i, "kl_max": 0.2 + i, "noise_kl_max": None, "kept_tokens": 4, "dtype": "float32"}
+        for i in range(2)
+    ]  # fmt: skip
+    others = [{**point, "verdict": "diverged"} for point in points]
+    (same, cost), (other, _) = (panels.sections(rows, ["prune"]) for rows in (points, others))
+    assert "Largest KL per step" in str(same) and "Mean KL per step" not in str(same)
+    assert "Mean KL per step" in str(other) and "Largest KL per step" not in str(other)
+    assert cost["fold"] and "fold" not in same, "timed once: no trend is shown unasked"
+    assert [s["title"] for s in panels.sections(others, ["seed"])] == ["How far the logits went"]

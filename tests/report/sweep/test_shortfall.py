@@ -1,0 +1,55 @@
+"""What a sweep says of points that are not what was asked for."""
+
+import html
+
+from harness.report.sweep import choice, shortfall
+from harness.report.sweep import page as sweep
+from harness.report.sweep.points import OWN, every
+
+ROW = {"verdict": "diverged", "exit_code": 1, "reason": "r", "prune": "snapkv", "kl_mean": 0.13,
+       "first_divergence": 1, "error_ratio": 3.8e5, "mutated": False, "point": "0"}  # fmt: skip
+
+
+def test_which_failed_by_how_much_and_what_to_try() -> None:
+    fine = ROW | {"verdict": "exact", "exit_code": 0, "prune": "none", "point": "1"}
+    said = shortfall.sentence([ROW, fine], ["prune"], False)
+    assert said == (
+        "Off: prune=snapkv: another token at step 2, mean KL 0.13 nats, error 3.8e+05 of rounding's own, "
+        "2 allowed. Try to keep more of the context (a larger prune.ratio or prune.tokens)."
+    )
+    assert shortfall.sentence([fine], ["prune"], False) == ""
+    assert shortfall.sentence([ROW | {"exit_code": 0}], ["prune"], False) == ""
+    assert "Off: prune=snapkv" in shortfall.sentence([ROW | {"exit_code": 0}], ["prune"], True)
+    assert "; 2 more below" in shortfall.sentence([ROW] * 5, ["prune"], False)
+    touched = ROW | {"prune": "none", "mutated": True, "cache": "dynamic"}
+    assert "cache=cloned" in shortfall.sentence([touched], ["cache"], False)
+    assert shortfall.sentence([ROW | {"verdict": "refused"}], ["prune"], False) == ""
+
+
+def test_a_point_that_writes_into_the_callers_cache_is_never_the_best() -> None:
+    plain = {"exit_code": 0, "stored_bytes": 10, "answer": None}
+    wrote = plain | {"verdict": "exact", "mutated": True, "point": "0"}
+    read = plain | {"verdict": "equivalent", "mutated": False, "point": "1"}
+    assert choice.best([wrote, read]) == [read]
+    larger = wrote | {"stored_bytes": 20, "point": "2"}
+    assert choice.best([wrote, larger]) == []
+    assert choice.best([{**wrote, "mutated": False}, read]) == [{**wrote, "mutated": False}]
+
+
+def test_an_exact_point_further_from_float64_than_an_equivalent_one_is_explained() -> None:
+    exact = ROW | {"verdict": "exact", "error_ratio": 0.39, "exit_code": 0}
+    other = ROW | {"verdict": "equivalent", "error_ratio": 0.36, "exit_code": 0, "point": "1"}
+    told = every([exact, other], ["prune"], {}, {}, False)["text"]
+    assert OWN[1:] in told
+    nearer = exact | {"error_ratio": 0.3}
+    assert OWN[1:] not in every([nearer, other], ["prune"], {}, {}, False)["text"]
+
+
+def test_the_page_says_it_below_its_conclusion(tmp_path) -> None:
+    rows = [
+        ROW | {"outcome": "diverged", "answer": None, "noise_kl_max": None, "point": str(i)}
+        for i in (0, 1)
+    ]
+    rows[1]["prune"] = "random"
+    said = html.unescape(sweep.drawn(tmp_path, rows, 2, "s"))
+    assert '<p class="soft">Off: prune=snapkv: another token at step 2' in said

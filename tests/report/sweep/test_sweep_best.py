@@ -1,0 +1,242 @@
+"""Which point of a sweep is marked as the best or the nearest, and where none is."""
+
+import re
+
+from sweeps import drawn, marked, points
+
+from harness.report.sweep import choice, summary
+from harness.report.sweep import page as sweep
+
+
+def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_path):
+    rows = points(
+        {"prune": "a", "answer": "wrong", "verdict": "drifted", "stored_bytes": 1},
+        {"prune": "b", "answer": "right", "stored_bytes": 10},
+        {"prune": "c", "answer": "right", "verdict": "drifted", "stored_bytes": 90},
+        {"prune": "d", "answer": "right", "verdict": "drifted", "stored_bytes": 50},
+        {"prune": "e", "answer": "right", "verdict": "drifted", "stored_bytes": 5, "exit_code": 1},
+    )
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["3"]
+    assert "Smallest that keeps every token: prune=d (drifted, right answer, 50 bytes)." in page
+
+
+def test_where_all_points_are_alike_none_is_best(tmp_path):
+    rows = points({"prune": "a", "per_token_s": 0.2}, {"prune": "b"})
+    assert choice.best(rows) == [] and marked(drawn(tmp_path, rows)) == []
+    rows = [{**row, "verdict": "exact", "kl_mean": kl} for row, kl in zip(rows, (0.0, 1e-9))]
+    assert choice.chosen(rows, ["prune"]) == []  # rounding is not nearer
+
+
+def test_a_point_that_failed_is_never_best():
+    rows = points({"verdict": "failed", "stored_bytes": None, "per_token_s": None}, {"exit_code": 1},
+                  {"exit_code": 1, "stored_bytes": 900})  # fmt: skip
+    assert choice.best(rows)[0]["point"] == "2"
+
+
+def test_exact_is_better_than_equivalent_however_large(tmp_path):
+    rows = points({"prune": "a", "verdict": "equivalent", "stored_bytes": 1},
+                  {"prune": "b", "verdict": "exact", "stored_bytes": 9000})  # fmt: skip
+    assert choice.best(rows)[0]["point"] == "1" and marked(drawn(tmp_path, rows)) == ["1"]
+    rows[1]["exit_code"] = 1  # what is required comes before all
+    assert choice.best(rows)[0]["point"] == "0"
+
+
+def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_read(tmp_path):
+    some = [{"mutated": False}, {"mutated": True}]
+    assert re.findall("only read|written into", drawn(tmp_path, points(*some))) == [
+        "only read",
+        "written into",
+    ]
+    exact = {"verdict": "exact", "stored_bytes": 10}
+    rows = points(
+        {"cache": "manual", "mutated": False},
+        {**exact, "cache": "dynamic", "mutated": True},
+        {**exact, "cache": "cloned", "mutated": False},
+    )
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["2"]
+    assert (
+        "The only exact point that leaves your cache as it was: cache=cloned (exact, 10 bytes)."
+        in page
+    )
+    assert "<summary>How the best is chosen</summary>" in page
+    assert ".cards td.best { padding-left" in page  # or its bar would strike the first letter
+    rows.append({**rows[1], "point": "3", "cache": "static", "stored_bytes": 90})
+    said = "The only exact point that leaves your cache as it was: cache=cloned (exact, 10 bytes)."
+    assert said in drawn(tmp_path, rows) and summary.told(rows, {})[1] == said
+    alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
+    assert "your cache was" not in alike and "only read" not in alike
+
+
+def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
+    """A longer text has more bytes whatever was chosen: that makes no point worse than another's."""
+    rows = points(
+        {"text": "short", "prune": "a", "stored_bytes": 10, "verdict": "exact"},
+        {"text": "short", "prune": "b", "stored_bytes": 9},
+        {"text": "long", "prune": "a", "stored_bytes": 100, "verdict": "drifted"},
+        {"text": "long", "prune": "b", "stored_bytes": 99},
+    )
+    page = drawn(tmp_path, rows)
+    assert (
+        marked(page) == ["0", "2"]
+        and "The only one to keep every token for every text: prune=a." in page
+    )
+    rows[2]["verdict"], rows[3]["verdict"] = "diverged", "drifted"
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["0", "3"]
+    said = "The best is marked for each text (prune=a where text=short; prune=b where text=long): points are "
+    assert f"{said}compared where text is the same." in page
+    many = [
+        {**row, "point": f"{row['point']}{n}", "text": f"{row['text']}{n}"}
+        for n in "xyz"
+        for row in rows
+    ]
+    assert "prune=a where text=shorty; 3 more): points are" in drawn(tmp_path, many)
+    only = points({"text": "a", "stored_bytes": 1}, {"text": "b", "stored_bytes": 2})
+    assert marked(drawn(tmp_path, only)) == [] and "best" not in sweep.drawn(tmp_path, only, 2, "n").split("</style>")[1]  # fmt: skip
+    assert choice.asks("model.path") and choice.asks("prompt.samples") and not choice.asks("prune.ratio")  # fmt: skip
+
+
+def test_a_point_that_some_seed_has_not_run_is_the_nearest_only_where_it_ran(tmp_path):
+    rows = points(
+        *(
+            {"seed": s, "prune.ratio": r, "kl_mean": k}
+            for s in "123"
+            for r, k in (("0.1", 3.0), ("0.25", 1.0))
+        )
+    )
+    stopped = [{**row} for row in rows[:-1]]
+    told = sweep.drawn(tmp_path, stopped, 12, "n")
+    assert (
+        "The nearest so far where seed=1 or seed=2: prune.ratio=0.25." in told
+        and "for every seed" not in told
+    )
+    assert "The nearest so far for every seed: prune.ratio=0.25." in sweep.drawn(
+        tmp_path, rows, 12, "n"
+    )
+    many = points(
+        *(
+            {"seed": str(s), "prune.ratio": r, "kl_mean": k}
+            for s in range(5)
+            for r, k in (("0.1", 3.0), ("0.25", 1.0))
+        )
+    )
+    told = sweep.drawn(tmp_path, many[:-1], 12, "n")
+    assert "The nearest so far where it ran, in 4 of 5 questions: prune.ratio=0.25." in told
+
+
+def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make_no_difference(
+    tmp_path,
+):
+    """Milliseconds under another job are no reason; a factor that holds whatever was asked is one."""
+    grid = [
+        {"verdict": "drifted", "cache": c, "prune": p, "steps": n, "stored_bytes": b, "per_token_s": 0.1 * (1.3 if (c == "cloned") == (n == 4) else 1)}
+        for n in (4, 8)
+        for c in ("cloned", "deepcopy")
+        for p, b in (("none", 9000 + (c == "cloned")), ("knorm", 10000))
+    ]  # fmt: skip
+    rows = points(*grid)
+    best = "Smallest that keeps every token for every value of steps: prune=none; cache makes no difference."
+    page = drawn(tmp_path, rows)
+    assert best in page and marked(page) == ["0", "4", "2", "6"]
+    assert f"best:         {best}" in summary.closing(tmp_path, rows, 8, [])
+    assert f"best so far:  {best}" in summary.closing(tmp_path, rows, 9, [])
+    assert summary.told(rows, {})[1] == best
+    rows[0]["per_token_s"] = 9.0  # once, which may be noise
+    assert best in drawn(tmp_path, rows)
+    rows[4]["per_token_s"] = 9.0  # and again: the other cache is faster whatever was asked
+    page = drawn(tmp_path, rows)
+    assert (
+        "Smallest and fastest that keeps every token for every value of steps: prune=none cache=deepcopy."
+        in page
+    )
+    assert marked(page) == ["2", "6"]
+    one = rows[:4]
+    one[0]["per_token_s"] = 0.19
+    said = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes); cache makes no difference."
+    assert said in drawn(tmp_path, one)
+    rows = [{**r, "prune": {"none": "knorm", "knorm": "none"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
+    assert (
+        "The best is marked for each value of steps (prune=none where steps=4; prune=knorm where steps=8): points are"
+        in drawn(tmp_path, rows)
+    )
+    for row in rows[4:]:
+        row["verdict"] = "failed"
+    assert "Smallest that keeps every token where steps=4: prune=none (drifted" in drawn(
+        tmp_path, rows
+    )
+    apart = [dict(point) for point in grid[:4]]
+    apart[3]["verdict"] = "diverged"  # at the other prune the caches do differ
+    ties = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes), where every value of cache ties."
+    assert ties in drawn(tmp_path, points(*apart))
+    apart[3]["verdict"] = "failed"
+    assert ties in drawn(tmp_path, points(*apart))
+    third = points(*grid[:4], {**grid[1], "cache": "dynamic"})
+    third[0]["per_token_s"] = 0.19
+    assert "Smallest that keeps every token: prune=none cache=cloned or deepcopy (" in drawn(
+        tmp_path, third
+    )
+
+
+def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_smallest(tmp_path):
+    rows = points(
+        {"prune": "a", "kl_mean": 1.1, "first_divergence": 0, "stored_bytes": 1},
+        {"prune": "b", "kl_mean": 0.52, "first_divergence": 2, "stored_bytes": 90},
+        {"prune": "c", "kl_mean": 0.52, "first_divergence": 3, "stored_bytes": 99},
+    )
+    page = drawn(tmp_path, rows)
+    best = (
+        "None of 3 keeps the tokens. The nearest: prune=b (diverged, mean KL 0.52 nats, 90 bytes). "
+        "It ties with prune=c to two digits (0.52 nats) and takes the fewest bytes."
+    )
+    assert best in page and marked(page) == ["1"] and "The best:" not in page
+    assert ' best nearest">' in page and ' best">' not in page
+    asks = "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
+    assert f"best:         {best} {asks}" in summary.closing(tmp_path, rows, 3, [])
+    assert summary.told(rows, {}) == ("3 diverged", best)
+    short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
+    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes). It ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
+    allowed = [{**row, "verdict": "drifted"} for row in rows]
+    apart = "Smallest that keeps every token: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
+    assert apart in drawn(tmp_path, allowed)
+    far = [{**allowed[0], "stored_bytes": 90}, allowed[1]]
+    assert "Nearest to the full cache (by mean KL): prune=b (drifted, 90 bytes)." in drawn(
+        tmp_path, far
+    )
+    right = [{**row, "answer": "right"} for row in rows]
+    assert (
+        "Smallest with the right answer: prune=a (diverged, right answer, 1 bytes); nearest"
+        in drawn(tmp_path, right)
+    )
+
+
+def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path):
+    """Two models: at one of them every point diverges."""
+    rows = points(*({"model": model, "prune": p, "verdict": verdict, "kl_mean": kl, "stored_bytes": size}
+                    for model, verdict in (("tiny", "diverged"), ("tiny_gpt2", "drifted"))
+                    for p, kl, size in (("a", 0.5, 10), ("b", 0.9, 20))))  # fmt: skip
+    page = drawn(tmp_path, rows)
+    said = (
+        "None of 2 keeps the tokens where model=tiny. The nearest there: prune=a (diverged, "
+        "mean KL 0.5 nats, 10 bytes). Smallest and nearest where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
+    )
+    assert said in page
+    assert page.count(' best nearest"') == 2 and marked(page) == ["0", "2"]
+    assert "best for every model" not in page
+    more = [
+        *rows,
+        *({**row, "point": f"{i + 4}", "model": "gpt2"} for i, row in enumerate(rows[2:])),
+    ]
+    assert "Smallest and nearest for every other model: prune=a." in drawn(tmp_path, more)
+
+
+def test_a_time_that_noise_explains_makes_no_point_the_best(tmp_path):
+    rows = points({"prune": "a", "per_token_s": 0.1}, {"prune": "b", "per_token_s": 0.25},
+                  {"prune": "c", "stored_bytes": 9000})  # fmt: skip
+    rows = [{**row, "verdict": "drifted"} for row in rows]
+    assert marked(drawn(tmp_path, rows)) == ["0", "1"]
+    rows[0]["per_token_s"] = 1.5  # the first point warms up
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["0", "1"] and "over ten times another" in page
+    assert "Smallest that keeps every token: prune=a or b (drifted" in page

@@ -1,0 +1,38 @@
+"""What each seed of a sweep said stands on the sweep's page."""
+
+import json
+
+from harness.report.sweep import texts
+
+
+def test_each_seed_has_a_line_with_its_verdict_and_how_its_texts_begin(tmp_path) -> None:
+    rows = [{"point": str(i), "verdict": "diverged", "seed": str(i)} for i in range(3)]
+    for i in range(2):
+        text = {"continuation": f" k is {i} ." + " the man" * 20, "restored": f" k is {i + 5} ."}
+        (tmp_path / str(i)).mkdir()
+        (tmp_path / str(i) / "result.json").write_text(json.dumps({"text": text}))
+    (block,) = texts.sections(tmp_path, rows, ["seed"])
+    assert block["columns"] == ["seed", "verdict", "uninterrupted", "restored"]
+    assert [line[0] for line in block["rows"]] == ["0", "1"]  # the third came to no text
+    first = block["rows"][0]
+    assert first[1]["text"] == "diverged" and first[1]["href"] == "0/report.html"
+    assert first[2]["text"].startswith("k is 0 . the man") and first[2]["text"].endswith(" ...")
+    assert len(first[2]["text"]) <= texts.BEGINNING and first[3]["text"] == "k is 5 ."
+    text = json.dumps({"text": {"continuation": " k is 1 .", "restored": " k is 6 ."}})
+    for i in (0, 2):
+        (tmp_path / str(i)).mkdir(exist_ok=True)
+        (tmp_path / str(i) / "result.json").write_text(text)
+    (block,) = texts.sections(tmp_path, [rows[0], rows[2]], ["seed"])
+    assert [line[0] for line in block["rows"]] == ["0, 2"], "seeds that said the same"
+    assert not texts.sections(tmp_path, rows, ["prune"])  # no seed was varied
+    assert not texts.sections(tmp_path / "none", rows[2:], ["seed"])
+
+
+def test_tokens_without_text_are_told_apart_by_their_numbers(tmp_path) -> None:
+    rows = [{"point": str(i), "verdict": "diverged", "seed": str(i)} for i in range(2)]
+    for i in range(2):
+        text = {"continuation": "", "restored": "", "shown": {"continuation": f"<{i}>"}}
+        (tmp_path / str(i)).mkdir()
+        (tmp_path / str(i) / "result.json").write_text(json.dumps({"text": text}))
+    (block,) = texts.sections(tmp_path, rows, ["seed"])
+    assert [line[2]["text"] for line in block["rows"]] == ["<0>", "<1>"]

@@ -1,0 +1,72 @@
+"""Which points of a sweep are as near as the nearest, and which measures of theirs are drawn and told."""
+
+from harness.report.sweep import choice, panels, tie
+from harness.report.sweep import points as table
+
+ROW = {"verdict": "diverged", "exit_code": 0, "reason": "", "mutated": False, "stored_bytes": 90, "kl_mean": 0.52,
+       "first_divergence": 1, "kv_bytes": 9, "kept_tokens": 4, "per_token_s": 0.1, "max_abs_diff": 2.0,
+       "error_ratio": 2e5, "top1_agreement": 0.75, "dtype": "float32", "noise_kl_max": None}  # fmt: skip
+
+
+def points(*changes: dict) -> list[dict]:
+    return [ROW | {"point": str(i)} | change for i, change in enumerate(changes)]
+
+
+def told(rows: list[dict], axes: list[str]) -> str:
+    return tie.sentence(choice.chosen(rows, axes), axes, rows)
+
+
+def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked() -> None:
+    measured = ((0.1311, 90, 0), (0.1297, 99, 3), (0.24, 10, 9))
+    rows = points(*({"prune.ratio": r, "kl_mean": kl, "stored_bytes": size, "first_divergence": first}
+                    for r, (kl, size, first) in zip(("0.25", "0.5", "0.1"), measured)))  # fmt: skip
+    axes = ["prune.ratio"]
+    assert [row["point"] for row in choice.chosen(rows, axes)] == ["0"]
+    said = "It ties with prune.ratio=0.5 to two digits (0.13 nats) and takes the fewest bytes."
+    assert told(rows, axes) == said
+    apart = [rows[0] | {"kl_mean": 0.1361}, *rows[1:]]
+    assert [row["point"] for row in choice.chosen(apart, axes)] == ["1"] and told(apart, axes) == ""
+    seeds = [row | {"seed": "0"} for row in rows] + [row | {"seed": "1"} for row in rows]
+    assert told(seeds, [*axes, "seed"]) == "", "each question has a nearest of its own"
+    right = [row | {"answer": "right"} for row in rows]
+    assert told(right, axes) == "", "no divergence chose them"
+    many = points(*({"prune": p, "stored_bytes": 90 + i} for i, p in enumerate("abcdefg")))
+    assert "with prune=b and prune=c and prune=d and 3 more to" in told(many, ["prune"])
+    twice = points({"prune": "a"}, {"prune": "b"}, {"prune": "c", "stored_bytes": 99})
+    assert told(twice, ["prune"]).startswith("They tie with prune=c to two digits (0.52 nats) and take ")  # fmt: skip
+
+
+def test_without_a_divergence_the_later_first_other_token_is_nearer() -> None:
+    rows = points(*({"prune": p, "kl_mean": None, "first_divergence": n} for p, n in (("a", 2), ("b", 5))))  # fmt: skip
+    assert [row["point"] for row in choice.chosen(rows, ["prune"])] == ["1"]
+    assert told(rows, ["prune"]) == ""
+
+
+def test_an_error_that_is_the_difference_over_a_constant_is_shown_once() -> None:
+    rows = points(*({"prune": p, "max_abs_diff": d, "error_ratio": d / 3.49e-5, "kl_max": d, "kl_mean": d}
+                    for p, d in (("a", 9.3), ("b", 12.7))))  # fmt: skip
+    titles = str(panels.sections(rows, ["prune"])[0]["panels"])
+    assert "Largest logit difference" in titles and "rounding" not in titles
+    columns = table.every(rows, ["prune"], {}, {}, alone=False)["columns"]
+    assert "logits" in columns and "error" not in columns
+    own = [rows[0], rows[1] | {"error_ratio": 1.0}]
+    assert "rounding" in str(panels.sections(own, ["prune"])[0]["panels"])
+    assert "error" in table.every(own, ["prune"], {}, {}, alone=False)["columns"]
+    alike = [row | {"max_abs_diff": 1.0, "error_ratio": 0.4} for row in rows]
+    assert not panels.doubled(alike), "what is the same everywhere is told, not drawn"
+    assert not panels.doubled([rows[0], rows[1] | {"error_ratio": None}])
+
+
+def test_the_share_of_steps_with_the_same_token_is_drawn_and_in_the_table() -> None:
+    rows = points(*({"prune": p, "top1_agreement": n} for p, n in (("a", 0.75), ("b", 0.9375))))
+    block = table.every(rows, ["prune"], {}, {}, alone=False)
+    place = block["columns"].index("same token, %")
+    assert [line[place] for line in block["rows"]] == [75, 93.8]
+    assert "same token: share of steps that choose the uninterrupted run's" in block["text"].lower()
+    apart = panels.sections(rows, ["prune"])[0]
+    assert "Steps with the same token, %" in str(apart["panels"])
+    same = [row | {"top1_agreement": 1.0, "kl_mean": n} for n, row in enumerate(rows)]
+    whole = panels.sections(same, ["prune"])[0]["text"]
+    assert "share of steps with the same most likely token is 100%" in whole
+    said = table.every(same, ["prune"], {}, {}, alone=False)["text"]
+    assert "share of steps with the same most likely token 100%" in said

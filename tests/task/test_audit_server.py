@@ -1,0 +1,347 @@
+"""What a tracking server says of a record is derived again from the record: the honest store is the same,
+one that was edited is named, and what a person may write there is no forgery."""
+
+import copy
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from harness import __main__ as front
+from harness import track
+from harness.report.evaluate import page as evaluate
+from harness.snapshot import record
+from harness.task import audit
+from harness.task.audit import server, unfinished
+from harness.task.audit import tracking as told
+from harness.track import parts
+
+EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none,keydiff]",
+            "task.asked=[after]", "task.budgets=[0.5]", "steps=2", "name=cells")  # fmt: skip
+SAID = "Same thought, bit for bit."
+
+
+def store_of(runs):
+    """`(configuration, client)` of the store in a directory of runs."""
+    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
+    cfg = SimpleNamespace(track=track, runs_dir=str(runs), run=None)
+    return cfg, MlflowClient(tracking_uri=f"sqlite:///{runs}/mlflow.db")
+
+
+@pytest.fixture
+def store(recorded, runs, tmp_path):
+    """A copy of the shared store, to be edited."""
+    shutil.copy(runs / "mlflow.db", tmp_path)
+    return store_of(tmp_path)
+
+
+@pytest.fixture
+def above(swept, runs, tmp_path):
+    """The same as the shared sweep left it."""
+    shutil.copy(runs / "as_swept" / "mlflow.db", tmp_path)
+    return store_of(tmp_path)
+
+
+def compared(cfg, folder, **changed):
+    """`(names of the differences, Seen)` of the run in `folder`. changed: fields of its result."""
+    seen = server.Seen()
+    result = {**record.read(folder / "result.json"), **changed}
+    found = server.point(cfg, folder, result, record.read(folder / record.NAME), seen)
+    return [f.what.removeprefix("mlflow: ") for f in found], seen
+
+
+def summed(cfg, sweep):
+    """The same of a sweep's own run."""
+    seen = server.Seen()
+    found = server.sweep(cfg, sweep, audit._points(sweep), None, seen)
+    return [f.what.removeprefix("mlflow: ") for f in found], seen
+
+
+def run_of(folder):
+    return record.read(folder / "result.json")["mlflow"]["run_id"]
+
+
+def test_an_honest_store_is_the_same(above, swept):
+    """Of a sweep, and of its points, those that failed too; MLflow's copies were compared."""
+    cfg, _ = above
+    for folder in audit._points(swept):
+        named, seen = compared(cfg, folder)
+        assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, [])
+        assert seen.copies >= 5
+    named, seen = summed(cfg, swept)
+    assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, []) and seen.copies > 1
+
+
+def test_an_honest_store_of_a_run_is_the_same(store, recorded):
+    named, seen = compared(store[0], recorded)
+    assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, []) and seen.copies > 10
+
+
+def test_a_sweep_that_was_resumed_is_the_same(harness, place, monkeypatch):
+    """With a pruned point and a failed one, each of which has an earlier run that was deleted."""
+    done = harness(
+        "-m",
+        "steps=2",
+        "cache=dynamic",
+        "prune=sink_window",
+        "prompt.batch=1,99",
+        "name=some",
+        track="mlflow",
+    )
+    assert done.out.count("dashboard:    harness dashboard\n") == 1
+    (sweep,) = (place / "runs" / "some").iterdir()
+    shutil.rmtree(sweep / "0")
+    monkeypatch.setattr(sys, "argv", ["harness", "-m", f"resume={sweep}"])
+    assert front.main() == done.code == 2, done.out
+    assert (sweep / "0" / "result.json").is_file()
+    cfg, client = store_of(place / "runs")
+    for folder in audit._points(sweep):
+        assert compared(cfg, folder)[0] == []
+    named, seen = summed(cfg, sweep)
+    assert (named, seen.left, seen.notes) == ([], {}, [])
+    client.set_tag(record.read(sweep / "sweep.json")["mlflow"]["run_id"], "outcome", "2 exact")
+    client.set_tag(run_of(sweep / "0"), "outcome", "exact")
+    assert summed(cfg, sweep)[0] == compared(cfg, sweep / "0")[0] == ["outcome"]
+
+
+def test_the_command_on_a_page_audits_into_the_experiment_of_the_run(recorded, tmp_path):
+    """As it was recorded, it is derived again; with another experiment it is told apart."""
+    cfg, client = store_of(tmp_path)
+    cfg.track.experiment = "of us"
+    folder = shutil.copytree(recorded, tmp_path / "run")
+    held = record.read(folder / record.NAME)
+    result = {**record.read(folder / "result.json"), "mlflow": None}
+    settings = SimpleNamespace(**{**held["config"]["track"], "experiment": "of us"})
+    track.log(settings, str(tmp_path), folder, result, held["config"]["name"])
+    run_id = run_of(folder)
+    note = client.get_run(run_id).data.tags["mlflow.note.content"]
+    command = f"task=audit run={run_id} runs_dir={tmp_path} 'track.experiment=of us'`"
+    assert note.endswith(command)
+    assert compared(cfg, folder)[1].notes == []
+    client.set_tag(run_id, "mlflow.note.content", note.replace("of us", "theirs"))
+    assert "not the one that was recorded" in compared(cfg, folder)[1].notes[0]
+
+
+FORGED = {
+    "outcome": lambda c, r: c.set_tag(r, "outcome", "exact"),
+    "conclusion": lambda c, r: c.set_tag(r, "conclusion", SAID),
+    "bitwise_equal": lambda c, r: c.set_tag(r, "bitwise_equal", "true"),
+    "verdict": lambda c, r: c.set_tag(r, "verdict", "exact"),
+    "answer": lambda c, r: c.set_tag(r, "answer", "right"),
+    "element.01_kv_cache": lambda c, r: c.set_tag(r, "element.01_kv_cache", "0" * 16),
+    "name": lambda c, r: c.update_run(r, name="experiment tiny: exact"),
+    "description": lambda c, r: c.set_tag(r, "mlflow.note.content", f"**exact**: {SAID}"),
+    "status": lambda c, r: c.set_terminated(r, "FAILED"),
+    "logits/kl_max": lambda c, r: c.log_metric(r, "logits/kl_max", 0.0),
+    "by_step/max_abs_diff": lambda c, r: c.log_metric(r, "by_step/max_abs_diff", 0.0, step=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_what_states_a_result_is_compared(store, recorded, what):
+    cfg, client = store
+    FORGED[what](client, run_of(recorded))
+    assert compared(cfg, recorded)[0] == [what]
+
+
+def test_a_difference_says_what_the_server_says_and_what_the_record_gives(store, recorded):
+    cfg, client = store
+    client.set_tag(run_of(recorded), "outcome", "exact")
+    result, sealed = (record.read(recorded / n) for n in ("result.json", record.NAME))
+    (found,) = server.point(cfg, recorded, result, sealed)
+    said = "MLflow's tag outcome is 'exact', the record gives 'equivalent'"
+    assert (found.recorded, found.found, found.explanation) == ("equivalent", "exact", said)
+
+
+def test_what_a_person_writes_in_a_store_is_no_forgery(store, recorded):
+    """A new name and a new description are noted; own tags, metrics and parameters are their business."""
+    cfg, client = store
+    run_id = run_of(recorded)
+    client.set_tag(run_id, "mine", "exact")
+    client.log_metric(run_id, "mine/kl", 0.0)
+    client.log_param(run_id, "mine", "exact")
+    client.update_run(run_id, name="the one for the talk")
+    client.set_tag(run_id, "mlflow.note.content", "My words: **not exact**, failed twice before.")
+    named, seen = compared(cfg, recorded)
+    assert named == [] and len(seen.notes) == 2 and "'the one for the talk'" in seen.notes[0]
+
+
+def test_what_an_older_version_did_not_tell_is_not_forged(store, recorded):
+    """Nor are its other words for an outcome, which are named as not compared; another verdict is."""
+    cfg, client = store
+    run_id, environment = run_of(recorded), record.read(recorded / "result.json")["environment"]
+    older = {"environment": {**copy.deepcopy(environment), "code": "of another time"}}
+    for tag in ("outcome", "bitwise_equal", "git_dirty", "mlflow.note.content"):
+        client.delete_tag(run_id, tag)
+    assert compared(cfg, recorded)[0] == compared(cfg, recorded, **older)[0] == []
+    client.set_tag(run_id, "outcome", "the same thought")
+    named, seen = compared(cfg, recorded, **older)
+    assert named == [] and list(seen.left) == [server.WORDS]
+    client.set_tag(run_id, "outcome", "exact")
+    assert compared(cfg, recorded, **older)[0] == ["outcome"]
+
+
+@pytest.mark.parametrize("what, edit", [
+    ("outcome", lambda c, r: c.set_tag(r, "outcome", "9 equivalent")),
+    ("name", lambda c, r: c.update_run(r, name="cache: 9 equivalent")),
+    ("sweep/failed", lambda c, r: c.log_metric(r, "sweep/failed", 0.0)),
+    ("sweep/largest_max_abs_diff", lambda c, r: c.log_metric(r, "sweep/largest_max_abs_diff", 9.0)),
+    ("status", lambda c, r: c.set_terminated(r, "FINISHED")),
+    ("exit_code", lambda c, r: c.set_tag(r, "exit_code", "0")),
+    ("best", lambda c, r: c.set_tag(r, "best", "view")),
+    ("best/stored_bytes", lambda c, r: c.log_metric(r, "best/stored_bytes", 9.0)),
+])  # fmt: skip
+def test_a_sweeps_own_run_is_compared(above, swept, what, edit):
+    cfg, client = above
+    run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
+    edit(client, run_id)
+    assert summed(cfg, swept)[0] == [what]
+    if what in ("exit_code", "best"):
+        client.delete_tag(run_id, what)  # an older sweep has none
+        assert summed(cfg, swept)[0] == []
+
+
+def test_what_a_sweep_did_not_come_to_claims_nothing_and_what_was_taken_from_it_is_missed(
+    above, swept, tmp_path
+):
+    cfg, left = above[0], {}
+    sweep = shutil.copytree(swept, tmp_path / "sweep")
+    (sweep / "9" / ".hydra").mkdir(parents=True)  # Ctrl-C
+    every = audit._points(sweep)
+    assert unfinished.points(cfg, sweep, every, left) == every[:-1]
+    assert left == {"1 point without a result": f"{unfinished.WHY}: 9"}
+    for name in ("result.json", "record.json"):
+        (sweep / "0" / name).unlink()
+    assert unfinished.points(cfg, sweep, every, {}) == every[:-1], "the table was sealed with it"
+    for name in unfinished.CONCLUDED:
+        (sweep / name).unlink()
+    assert unfinished.concluded(cfg, sweep, left) and len(left) == 1, "the store has copies of them"
+    assert not unfinished.concluded(store_of(tmp_path / "other")[0], sweep, left)  # kill -9
+    assert left["its table and page"] == unfinished.WHY
+
+
+def test_the_files_of_a_sweeps_run_alone_are_told_what_they_are(above, swept, harness, place):
+    _, client = above
+    run_id = record.read(swept / "sweep.json")["mlflow"]["run_id"]
+    (place / "downloaded").mkdir()
+    client.download_artifacts(run_id, "", str(place / "downloaded"))
+    told = ("task=audit", "run=downloaded", f"runs_dir={place}")
+    done = harness(*told, "track=mlflow")
+    assert done.code == 2 and f"task=audit run={run_id}" in done.out, done.out
+    done = harness(*told)
+    assert done.code == 2 and "none of its points" in done.out.replace("\n", " "), done.out
+
+
+def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place):
+    """As it is, it is the same; a cell's share, a copy, and its own outcome are named; a cell's id leads to it."""
+    (run,) = harness(*EVALUATE, track="mlflow").folders
+    run_id = run_of(run)
+    client = MlflowClient(tracking_uri=f"sqlite:///{place}/runs/mlflow.db")
+    same = harness("task=audit", f"run={run_id}", "name=same", "track=mlflow")
+    assert same.code == 0, same.out
+    told = record.read(next(place.glob("runs/same/*/audit.json")))
+    assert told["tracked"]["runs"] == 3 and told["tracked"]["copies"] > 8 and not told["uncompared"]
+    assert f"copies of {told['tracked']['copies']} files" in same.out.replace("\n", " ")
+    assert told["tracked"]["notes"] == [], "its description is derived again"
+    assert "dashboard:    harness dashboard\n" in same.out
+    (audited,) = client.search_runs(["1"], "tags.`audit.outcome` = 'same'")
+    above = client.get_run(run_id).info.run_name.partition(":")[0]
+    assert audited.info.run_name.startswith(f"same {above[:20]}"), "begins with what is audited"
+    folder = next(place.glob("runs/same/*"))
+    assert compared(store_of(place / "runs")[0], folder)[1].notes == []
+    client.update_run(audited.info.run_id, name=f"same {above}: exact")
+    assert compared(store_of(place / "runs")[0], folder)[0] == ["name"]
+    client.update_run(audited.info.run_id, name=audited.info.run_name)
+    note = client.get_run(run_id).data.tags["mlflow.note.content"]
+    assert (
+        "[Compare the 2 cells]" in note
+        and "Run it again: `python -m harness task=evaluate " in note
+    )
+
+    cell, other, *_ = client.search_runs(["1"], f"tags.`mlflow.parentRunId` = '{run_id}'")
+    done = harness("task=audit", f"run={cell.info.run_id}", "track=mlflow")
+    assert done.code == 2 and "is a cell" in done.out, done.out
+    assert f"task=audit run={run_id}" in done.out.replace("\n", " "), done.out
+
+    environment = record.read(run / "result.json")["environment"]
+    older, store = {"environment": {**environment, "code": "older"}}, store_of(place / "runs")[0]
+    for said, now, once in (("none", 1, 0), ("snapkv", 1, 1), ("none, keydiff", 0, 0)):
+        client.set_tag(run_id, "option.prune", said)
+        assert compared(store, run)[0] == ["option.prune"] * now, said
+        assert compared(store, run, **older)[0] == ["option.prune"] * once, "what it told before"
+
+    wordings = parts.answered(run), parts.answered(run, parts.contained)
+    assert "% right" in wordings[0] and "contains " in wordings[1]
+    for said, now, once in ((wordings[1], 1, 0), ("50.5% right", 1, 1), ("contains 0.505", 1, 1)):
+        client.set_tag(run_id, "outcome", said)
+        assert compared(store, run)[0] == ["outcome"] * now, said
+        assert compared(store, run, **older)[0] == ["outcome"] * once, "what it said before"
+    client.set_tag(run_id, "outcome", wordings[0])
+    cells = evaluate.children(json.loads((run / "evaluate.json").read_text()))
+    row = next(cell for cell in cells if cell["name"] == other.info.run_name)
+    for key, value in parts.told(row, say=parts.contained).items():
+        client.set_tag(other.info.run_id, key, value)
+    assert compared(store, run)[0] == [f"{row['name']}: {key}" for key in ("outcome", "conclusion")]
+    assert compared(store, run, **older)[0] == []
+    client.set_tag(other.info.run_id, "conclusion", parts.told(row)["conclusion"])
+
+    client.log_metric(cell.info.run_id, "answers/contains", 0.875)
+    client.set_tag(other.info.run_id, "outcome", "87.5% right")
+    client.set_tag(run_id, "outcome", "87.5% right")
+    served = place / "runs" / "artifacts" / run_id / "artifacts"
+    (served / "report.html").write_text("bit for bit")
+    (served / "theirs.html").write_text("a note of somebody's")
+    answers = (served / "answers.jsonl").read_text()
+    (served / "answers.jsonl").write_text(answers.replace("false", "true") + "\n")
+    done = harness("task=audit", f"run={run_id}", "name=forged", "track=mlflow")
+    assert done.code == 1, done.out
+    found = record.read(next(place.glob("runs/forged/*/audit.json")))["differences"]
+    assert {d["what"] for d in found} == {
+        "mlflow: outcome",
+        f"mlflow: {cell.info.run_name}: answers/contains",
+        f"mlflow: {other.info.run_name}: outcome",
+        "mlflow: artifact report.html",
+        "mlflow: artifact answers.jsonl",
+    }
+    client.delete_run(other.info.run_id)
+    named, seen = compared(store_of(place / "runs")[0], run)
+    assert f"mlflow: {other.info.run_name}: outcome" not in named
+    assert list(seen.left) == ["1 cell in MLflow"]
+
+
+def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
+    once = told._best_first("9 of 9 points: 2 failed, 1 diverged, 3 exact, 3 equivalent")
+    assert once == "9 of 9 points: 3 exact, 3 equivalent, 1 diverged, 2 failed"
+    sentence = "Not as required: 2 failed, 1 diverged of 9 points (0, 1, 2)."
+    assert told._older([sentence, "2 failed, 1 exact"], "1 exact, 2 failed") == "1 exact, 2 failed"
+    before = "Not as required: 1 diverged, 2 failed of 9 points (0, 1, 2)."
+    assert told._older([sentence], before) == before
+    assert told._older([sentence], "3 exact") == sentence, "other counts are no older wording"
+
+
+def test_what_older_versions_did_not_say_of_a_control_and_said_of_a_budget_that_nothing_reads_holds() -> (
+    None
+):
+    row = {
+        "verdict": "diverged",
+        "exit_code": 0,
+        "reason": "",
+        "stored_bytes": 9,
+        "top1_agreement": 0.5,
+    }
+    near = [
+        row | {"point": p, "prune": p, "kl_mean": k} for p, k in (("random", 0.1), ("knorm", 2.0))
+    ]
+    said = "Nearest: prune=random."
+    control = f"{said} prune=random is a control, no policy."
+    assert told._older([control], said, near) == said
+    assert told._older([control], "Nearest: prune=knorm.", near) == control
+    budgets = [row | {"point": n, "prune": "none", "prune.ratio": n} for n in ("0.1", "0.2")]
+    best = "Smallest: prune=none (equivalent, 9 bytes)."
+    tied = best.replace(").", "), where every value of prune.ratio ties.")
+    assert told._older([best], tied, budgets) == tied
+    assert told._older([best], tied, near) == best
+    assert told._older([best], tied.replace("none", "knorm"), budgets) == best

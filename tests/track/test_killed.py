@@ -1,0 +1,73 @@
+"""A single run that is stopped before it has a result is on the server, as `KILLED`."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tracking import ENV
+
+from harness.snapshot.record import NAME
+from harness.track import killed as stopped
+
+KNOWN = ("select run_uuid, name, status from runs", "select value from tags where key = 'reason'",
+         "select value from params where key = 'cache'")  # fmt: skip
+
+
+def runs(store: Path, patience: float = 60) -> list[list[tuple]]:
+    """What the store has once the process that records has come to its end."""
+    give_up = time.monotonic() + patience
+    while time.monotonic() < give_up:
+        time.sleep(0.2)
+        try:
+            held = [sqlite3.connect(store).execute(query).fetchall() for query in KNOWN]
+        except sqlite3.OperationalError:  # not there yet
+            continue
+        if held[0] and held[0][0][2] != "RUNNING":
+            return held
+    return [[], [], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_stopped_is_killed_there_too(tmp_path, number) -> None:
+    with (tmp_path / "err").open("w") as said:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "harness", "cache=manual", "steps=2", "prompt=text"],
+            cwd=tmp_path, env=ENV, stdout=said, stderr=said,
+        )  # fmt: skip
+    while "transformers ..." not in (tmp_path / "err").read_text():
+        assert job.poll() is None
+        time.sleep(0.01)
+    os.kill(job.pid, number)
+    assert job.wait(60) in (143, -number)
+    held, reason, cache = runs(tmp_path / "runs" / "mlflow.db")
+    assert [run[1:] for run in held] == [("manual text steps=2: stopped", "KILLED")]
+    assert cache == [("manual",)]
+    word = "terminated" if number == signal.SIGTERM else "kill -9"
+    assert word in reason[0][0]
+    told = "MLflow is told that it was stopped." in (tmp_path / "err").read_text()
+    assert told == (number == signal.SIGTERM)
+
+
+@pytest.mark.parametrize("kept, recorded", [("", True), ("ended", False), ("sealed", False)])
+def test_a_job_that_came_to_an_end_was_not_stopped(tmp_path, kept, recorded) -> None:
+    asked = []
+    job = stopped.known({"name": "x"}, tmp_path, {"task": "experiment"})
+    stopped.begin(str(tmp_path), **job)
+    if kept == "ended":
+        stopped.end(str(tmp_path))
+    elif kept == "sealed":
+        (tmp_path / NAME).touch()
+
+    class Store:
+        def killed(self, folder: Path, name: str, *_: object) -> None:
+            asked.append((folder, name))
+
+    stopped.settle(lambda config: Store(), None)
+    stopped.settle(lambda config: Store(), None)
+    assert asked == ([(tmp_path, "x: stopped")] if recorded else [])
