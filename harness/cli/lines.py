@@ -173,7 +173,7 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
     from harness.report import names
     from harness.report.picture import plots
     from harness.report.sweep import search
-    from harness.report.sweep.choice import varied
+    from harness.report.sweep.variation import varied
     from harness.report.terminal.console import Say, tabled
     from harness.report.terminal.fold import filled
     from harness.snapshot.objective import shown

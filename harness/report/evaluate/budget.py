@@ -96,6 +96,12 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
     """The picture, and whether any mark in it stands beside its true size."""
     made, (axis,) = plots.figure(plots.WIDTH, 3.6)
     right = measure == "contains"
+    plots.label(
+        axis,
+        intervals.titled(rows, measure, when),
+        "KiB of K/V held",
+        "%" if right else intervals.UNIT,
+    )
     some = [r for r in rows if r["measure"] == measure and r["asked"] == when]
     policies, quantizers = _told(rows)
     drawn = [r for r in some if not is_full(r)]
@@ -131,12 +137,6 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
     line = [(kib(r), r["value"]) for r in front]
     for value in {row["value"] for row in some if is_full(row)}:
         _called(axis, value, [*upright, *pairwise(line)])
-    plots.label(
-        axis,
-        intervals.titled(rows, measure, when),
-        "KiB of K/V held",
-        "%" if right else intervals.UNIT,
-    )
     return plots.svg(made), any(aside)
 
 

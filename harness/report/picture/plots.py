@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterable
 from html import escape
 from typing import Any
@@ -27,6 +28,8 @@ MARKERS = "os^Dv<>P"
 SHAPES = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u25c0\u25b6\u271a", strict=True))
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
+ASIDE = 0.12  # of a panel's width: so far left of it its title begins
+LETTER, LINE = 0.083, 0.17  # inches of a title: across one of its letters, from line to line
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
 COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
 
@@ -52,10 +55,24 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
 
 
 def label(axis: Any, title: str, x: str, y: str) -> None:
-    """y: the unit; it stands beside the title, where no tick can run into it."""
-    axis.text(-0.12, 1.05, f"{title}, {y}", fontsize=10, color=INK, transform=axis.transAxes)
+    """y: the unit; it stands beside the title, where no tick can run into it. A title that is wider than its panel
+    has a second line, for which the panel makes room: before anything is placed in it by its points."""
+    lines = textwrap.wrap(f"{title}, {y}", _letters(axis))
+    if len(lines) > 1:
+        made = axis.figure
+        more = (len(lines) - 1) * LINE / made.get_figheight()
+        made.subplots_adjust(top=made.subplotpars.top - more)
+    axis.text(-ASIDE, 1.05, "\n".join(lines), fontsize=10, color=INK, transform=axis.transAxes)
     axis.set_xlabel(x, fontsize=9, color=INK)
     axis.set_label(f"{title}, {y}, by {x}")  # what a screen reader says
+
+
+def _letters(axis: Any) -> int:
+    """How many letters of a title there is room for above a panel, whatever the page's font is."""
+    place = axis.get_position()
+    end = min(place.x1 + ASIDE * place.width, 1.0)
+    wide = (end - place.x0 + ASIDE * place.width) * axis.figure.get_figwidth()
+    return int(wide / LETTER)
 
 
 def against_context(axis: Any, title: str, unit: str) -> None:

@@ -5,18 +5,44 @@ from typing import Any
 
 from harness.report.picture import plots
 from harness.report.sweep import tie
-from harness.report.sweep.choice import able, asks, group
-from harness.report.sweep.distance import missed
+from harness.report.sweep.baseline import CONTROL, policies, tried
+from harness.report.sweep.choice import able
+from harness.report.sweep.distance import missed, rounded
+from harness.report.sweep.variation import asks, group
 
 SAME = "top1_agreement"
-CONTROL = "random"  # a pruning that keeps tokens at random, beside which policies are seen
 
 Row = dict[str, Any]
 
 
 def beside(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """All of it, in sentences; empty where there is nothing."""
-    return " ".join(filter(None, (say(winners, axes, rows) for say in (tie.sentence, sentence))))
+    mine = tried(rows, axes)
+    if not any(row.get("prune") == CONTROL for row in winners):
+        mine = policies(mine, axes)
+    said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
+    return " ".join(filter(None, [*said, control(winners, axes, rows)]))
+
+
+def control(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """That tokens kept at random come as near as the policies do; empty where they do not, or nothing was asked of
+    how near points are."""
+    if not winners or not all(missed(row) and row.get("kl_mean") is not None for row in winners):
+        return ""
+    if any(row.get("prune") == CONTROL for row in winners):
+        return ""
+    questions, least = [axis for axis in axes if asks(axis)], []
+    for row in winners:
+        some = [r for r in rows if r.get("prune") == CONTROL and r.get("kl_mean") is not None]
+        some = [r for r in some if all(r[axis] == row[axis] for axis in questions)]
+        near = min(some, key=lambda r: float(r["kl_mean"]), default=None)
+        if near is None or rounded(near["kl_mean"]) > rounded(row["kl_mean"]):
+            return ""
+        least.append(near)
+    names = _names(least, [axis for axis in axes if axis not in questions], rows)
+    name = names[0] if len(names) == 1 else f"prune={CONTROL}"
+    ends = dict.fromkeys(f"{end(float(r['kl_mean']) for r in least):.3g}" for end in (min, max))
+    return f"No nearer than chance: the control, {name}, has {' to '.join(ends)} nats."
 
 
 def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

@@ -11,7 +11,7 @@ from harness.report.evaluate import choice
 from harness.report.evaluate import page as evaluate
 from harness.report.html import cell, section
 from harness.report.picture import plots
-from harness.report.sweep.choice import group, varied
+from harness.report.sweep.variation import group, varied
 from harness.snapshot.cells import best, full, name
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import CELL, ROWS

@@ -2,32 +2,13 @@
 model or a seed costs says nothing about the options beside it."""
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from harness.report.sweep import verdicts as grid
+from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.distance import far, missed, off, other_tokens, rounded
-from harness.snapshot.objective import ANSWERS
-from harness.snapshot.result import METRICS, ORDER, SIZES, TIMES
-
-ASKED = (
-    "text",
-    "seed",
-    "steps",
-    "model",
-    "prompt",
-    "tokenizer",
-    "sampling",
-    "task",
-    "snapshot",
-    "at",
-)
-CELLS = tuple(f"task.{key}" for key in ("prunes", "quantizers", "caches", "budgets"))  # of evaluate
-SECONDS = tuple(f"{k}_s" for k in TIMES)
-FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
-MEASURED = {FROM_1, "restore", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
-            "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
-            *METRICS, *SIZES, *SECONDS}  # fmt: skip
+from harness.report.sweep.variation import asks, group
+from harness.snapshot.result import ORDER
 
 HEADER = 1.001  # a snapshot no larger than that has but another digit in its header
 CLEAR = 10.0  # so many times another's time per token is no noise, where every question has it
@@ -46,17 +27,6 @@ KEPT = {
 
 Row = dict[str, Any]
 Options = dict[tuple[str, ...], Row]
-
-
-def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
-    """The columns that were swept: options or overrides with more than one value. ways: objectives."""
-    measured = {*MEASURED, *ANSWERS, *ways}
-    return [k for k in rows[0] if k not in measured and len({str(r[k]) for r in rows}) > 1]
-
-
-def asks(axis: str) -> bool:
-    """Whether another value of the option is another question, not another answer to the same one."""
-    return axis.partition(".")[0] in ASKED and axis not in CELLS
 
 
 def able(rows: list[Row], touched: bool = True) -> list[Row]:
@@ -98,9 +68,19 @@ def nearest(rows: list[Row]) -> list[Row]:
 
 
 def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
-    """The best points of each question, where there are some. Of those that tie, the nearest to the full cache
-    are taken where these are the same in every question; one that another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several questions: less is
-    noise, and once is too (the first point of a sweep warms up)."""
+    """The best points of each question, where there are some, and no control where a policy is to be chosen."""
+    some = _chosen(rows, axes)
+    if some and all(row.get("prune") == CONTROL for row in some):
+        others = policies(rows, axes)
+        alone = len(group(others, [a for a in axes if asks(a)])) == len(others)
+        return others if alone else _chosen(others, axes)
+    return some
+
+
+def _chosen(rows: list[Row], axes: list[str]) -> list[Row]:
+    """Of those that tie, the nearest to the full cache are taken where these are the same in every question; one that
+    another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several
+    questions: less is noise, and once is too (the first point of a sweep warms up)."""
     groups = group(rows, [a for a in axes if asks(a)])
     options = [a for a in axes if not asks(a)]
     tied = [_by_option(best(some), options) for some in groups.values()]
@@ -331,11 +311,3 @@ def unread(axis: str, rows: list[Row]) -> bool:
 def _level(rows: list[Row]) -> bool:
     """Whether none of these points is better than another."""
     return not best(rows) and len({row["verdict"] in grid.STOPPED for row in rows}) == 1
-
-
-def group(rows: list[Row], axes: list[str]) -> dict[tuple[str, ...], list[Row]]:
-    """The points by what they have on `axes`."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_option(row, axes), []).append(row)
-    return groups

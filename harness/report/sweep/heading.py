@@ -7,6 +7,7 @@ from typing import Any
 from harness import machine
 from harness.report.sweep import (
     agreement,
+    baseline,
     cells,
     choice,
     price,
@@ -52,8 +53,11 @@ def told(
     apart = "\n" if long else " "
     text = f"{first}{apart}{answer.strip()}".strip()
     if not alone and not left:
-        text += f"\n{shortfall.sentence(rows, axes, bool(choice.short_of(rows)))}".rstrip()
-    if not choice.chosen(rows, axes) and all(str(row.get("mutated")) == "True" for row in rows):
+        tried = baseline.tried(rows, axes)
+        text += f"\n{shortfall.sentence(tried, axes, bool(choice.short_of(tried)))}".rstrip()
+    if not choice.chosen(baseline.tried(rows, axes), axes) and all(
+        str(row.get("mutated")) == "True" for row in rows
+    ):
         text += " None is called best: every point writes into your cache."
     text += f" {mixed} of them were run by other code." * bool(mixed)
     tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))
@@ -111,14 +115,17 @@ def _chosen(
             said = said.replace(f"{few.format(len(once))} ", f"{few.format(len(rows))} ", 1)
         return own, _joined(said, DRAWS)
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
-    winners = best or choice.chosen(rows, axes)
-    said = choice.told(winners, axes, rows, so_far)
-    if pruning := pruned.told(rows, winners, axes, so_far, said):
-        own = first if seeds.sentence(rows, axes) else ""
+    mine = baseline.tried(rows, axes)
+    winners = best or choice.chosen(mine, axes)
+    said = choice.told(winners, axes, mine, so_far)
+    if pruning := pruned.told(mine, winners, axes, so_far, said):
+        own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
+        pruning = baseline.beside_full(pruning, rows, axes)
         return own, _joined(pruning, *(say(winners, axes, rows) for say in BESIDE))
     if winners and not best:
-        more = (part(winners, axes, rows) for part in (*BESIDE, price.sentence))
-        return first, _joined(said, *more)
+        more = [say(winners, axes, rows) for say in BESIDE]
+        said = baseline.beside_full(said, rows, axes)
+        return first, _joined(said, *more, price.sentence(winners, axes, rows))
     return first, cells.conclusion(folder, rows)
 
 

@@ -18,9 +18,9 @@ from harness.report.sweep import cells as answers
 from harness.report.sweep import heading, panels, pruned, search, seeds, texts, unfinished
 from harness.report.sweep import points as table
 from harness.report.sweep import verdicts as grid
-from harness.report.sweep.choice import FROM_1, SECONDS, varied
 from harness.report.sweep.summary import again, counted, pending, searched
 from harness.report.sweep.summary import winners as marked
+from harness.report.sweep.variation import FROM_1, SECONDS, varied
 from harness.report.sweep.verdicts import word
 from harness.snapshot.objective import answered, directions, figures, searches
 from harness.snapshot.record import AUDITED

@@ -5,7 +5,7 @@ from typing import Any
 from harness import machine
 from harness.report.names import folder
 from harness.report.picture import plots
-from harness.report.sweep.choice import asks, group
+from harness.report.sweep.variation import asks, group
 from harness.report.sweep.verdicts import STOPPED
 from harness.snapshot.result import MOMENT
 

@@ -6,6 +6,7 @@ from typing import Any
 from harness import machine
 from harness.report.badge import allowed_kind, kind
 from harness.report.picture import plots
+from harness.report.sweep.baseline import CONTROL
 from harness.snapshot.result import COMPARED, GOOD
 
 RESTORE = "restore"  # the column
@@ -79,4 +80,5 @@ def told(
     (row,) = known
     name = " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes)
     size = f", {machine.human(row['stored_bytes'])}" if row.get("stored_bytes") else ""
-    return f"{said} Nearest to the full cache by mean KL{so_far}: {name} ({row['kl_mean']:.3g} nats{size})."
+    nearest = "Nearest policy" if any(row.get("prune") == CONTROL for row in rows) else "Nearest"
+    return f"{said} {nearest} to the full cache by mean KL{so_far}: {name} ({row['kl_mean']:.3g} nats{size})."

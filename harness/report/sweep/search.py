@@ -9,7 +9,7 @@ from harness.report.html import cell as link
 from harness.report.html import section
 from harness.report.names import plain
 from harness.report.picture import plots
-from harness.report.sweep import choice
+from harness.report.sweep import variation
 from harness.report.sweep.verdicts import target
 from harness.snapshot.objective import ANSWERS, BYTES, KIB, directions, front, shown
 
@@ -25,7 +25,7 @@ def ways(folder: Path, rows: list[Row]) -> dict[str, int]:
     """What the points of the sweep in `folder` are told apart by: what its sweeper looks for, or of evaluations
     that were asked the same the first two of right answers, bytes and divergence that are not all alike."""
     wanted = directions(folder)
-    if wanted or not rows or any(map(choice.asks, choice.varied(rows))):
+    if wanted or not rows or any(map(variation.asks, variation.varied(rows))):
         return wanted
     names = [n for n in ANSWERS if len({row[n] for row in rows if n in row}) > 1]
     return {name: ANSWERS[name] for name in names[:2]}
@@ -116,7 +116,7 @@ def conclusion(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] | 
 def unreached(rows: list[Row], ways: dict[str, int]) -> tuple[str, ...]:
     """`(option, warning)` of a search for as much as possible in as little as possible, all points of which have as
     much: where that ends was not found. Empty elsewhere."""
-    best, axes = front(rows, ways), choice.varied(rows, ways)
+    best, axes = front(rows, ways), variation.varied(rows, ways)
     if sorted(ways.values()) != [-1, 1] or len(best) != 1 or len(axes) != 1 or not rows[2:]:
         return ()
     good = max(ways, key=lambda name: ways[name])
@@ -136,7 +136,7 @@ def unreached(rows: list[Row], ways: dict[str, int]) -> tuple[str, ...]:
 def reached(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] | None = None) -> str:
     """The best point, or the ends of the front, in one sentence. Arguments as of `conclusion`."""
     best = [rows[place] for place in front(rows, ways)]
-    name, axes = next(iter(ways)), choice.varied(rows, ways)
+    name, axes = next(iter(ways)), variation.varied(rows, ways)
     ends = sorted(best, key=lambda row: row[name])
     least, most = (_told(row, ways, sure) for row in (ends[0], ends[-1]))
     if least != most and len(ways) > 1:

@@ -8,8 +8,8 @@ from harness.report.html import cell, section
 from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.sweep import scatter
-from harness.report.sweep.choice import group
 from harness.report.sweep.summary import counts
+from harness.report.sweep.variation import group
 from harness.report.sweep.verdicts import STOPPED, marked, word
 from harness.report.terminal.console import number
 from harness.snapshot.result import GOOD

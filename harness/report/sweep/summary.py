@@ -9,7 +9,7 @@ from harness import machine
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.picture import plots
-from harness.report.sweep import agreement, choice, price, pruned, search
+from harness.report.sweep import agreement, baseline, choice, price, pruned, search, variation
 from harness.report.sweep import cells as answers
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.verdicts import word
@@ -51,13 +51,15 @@ def told(
         words = f"{machine.many(len(rows), 'point')} searched"
         sentence = ". ".join(filter(None, (search.headline(rows, ways), sentence)))
     elif not sentence:
-        axes = choice.varied(rows, ways)
+        axes = variation.varied(rows, ways)
         so_far = " so far" * bool(total and len(rows) < total)
-        some = choice.chosen(rows, axes)
-        sentence = choice.told(some, axes, rows, so_far)
+        mine = rows if once else baseline.tried(rows, axes)
+        some = choice.chosen(mine, axes)
+        sentence = choice.told(some, axes, mine, so_far)
         if not once:
-            sentence = pruned.told(rows, some, axes, so_far, sentence) or sentence
+            sentence = pruned.told(mine, some, axes, so_far, sentence) or sentence
             sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()
+            sentence = baseline.beside_full(sentence, rows, axes)
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
         best = sentence.replace("The best: ", "best so far: ")
@@ -93,19 +95,22 @@ def missed(rows: list[Row]) -> str:
     return f"Not as required: {counted(short)} of {machine.many(len(rows), 'point')} ({which})."
 
 
-def winners(rows: list[Row], ways: Mapping[str, int]) -> tuple[dict[str, str], list[Row]]:
+def winners(
+    rows: list[Row], ways: Mapping[str, int], once: bool = False
+) -> tuple[dict[str, str], list[Row]]:
     """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
-    one is best whatever was asked. ways: objectives."""
-    axes, best = choice.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
-    some = best or choice.chosen(rows, axes)
-    one = len(some) == 1 or not any(map(choice.asks, axes))
-    return choice.marks(some, axes, [] if best else rows), some[:1] * one
+    one is best whatever was asked. ways: objectives. once: as older versions told them."""
+    axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
+    mine = rows if once else baseline.tried(rows, axes)
+    some = best or choice.chosen(mine, axes)
+    one = len(some) == 1 or not any(map(variation.asks, axes))
+    return choice.marks(some, axes, [] if best else mine), some[:1] * one
 
 
 def measured(rows: list[Row], ways: Iterable[str] = ()) -> str:
     """What was varied and between which figures it lies, in a sentence: for points of which none is to be
     chosen. ways: objectives."""
-    axes = choice.varied(rows, ways) if rows else []
+    axes = variation.varied(rows, ways) if rows else []
     told = [f"varied: {', '.join(axes)}"] if axes else []
     if ratios := _known(rows, "error_ratio"):
         told.append(f"the largest error is {max(ratios):.3g} of rounding's own (2 allowed)")
@@ -120,12 +125,12 @@ def _known(rows: list[Row], key: str) -> list[float]:
     return [float(row[key]) for row in rows if isinstance(row.get(key), int | float)]
 
 
-def markdown(rows: list[Row], ways: Mapping[str, int] | None = None) -> str:
+def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool = False) -> str:
     """What was varied and what came out, point by point: the table of the parent run's description, where the
-    best points are marked. ways: objectives."""
+    best points are marked. ways: objectives. once: as older versions marked them."""
     ways = dict(ways or {})
-    axes, alone = choice.varied(rows, ways), searched(rows, ways)
-    best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways)[0]
+    axes, alone = variation.varied(rows, ways), searched(rows, ways)
+    best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways, once)[0]
     far = not alone and any(r["verdict"] == "diverged" and r.get("kl_mean") for r in rows)
     head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -161,9 +166,11 @@ def closing(
         lines.append(
             say.labelled("verdicts" if set(counts(rows)) <= {*ORDER} else "outcome", words)
         )
-        axes = choice.varied(rows, ways)
-        marked = choice.chosen(rows, axes)
-        label = "conclusion" if pruned.told(rows, marked, axes) else "best"
+        axes = variation.varied(rows, ways)
+        mine = baseline.tried(rows, axes)
+        marked = choice.chosen(mine, axes)
+        only = len(mine) == len(rows)
+        label = "best" if only and not pruned.told(mine, marked, axes) else "conclusion"
         label += " so far" * bool(total and len(rows) < total)
         best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)

@@ -3,8 +3,9 @@
 from typing import Any
 
 from harness.report.picture import plots
-from harness.report.sweep.choice import FEW, able, asks
+from harness.report.sweep.choice import FEW, able
 from harness.report.sweep.distance import missed, rounded
+from harness.report.sweep.variation import asks
 
 Row = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import track
 from harness.report.evaluate import page as evaluate
-from harness.report.sweep import agreement, choice, search, summary
+from harness.report.sweep import agreement, choice, search, summary, variation
 from harness.report.sweep import page as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ORDER, ROWS
@@ -154,20 +154,26 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     ended = {} if missing else summed(folder, rows, best, marked)
-    alone = {} if missing else summed(folder, rows, best)  # as older versions named it
+    older = summary.winners(rows, ways, once=True)
+    first = older[1][0]["point"] if older[1] else ""
+    alone = {} if missing else summed(folder, rows, first)  # as older versions named it
+    if marked != list(older[0]):
+        alone = {} if missing else summed(folder, rows, first, list(older[0]))
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)
     tail = held["tags"].get("reason", "") if missing or broken else ""
     text = description.unfinished(sentence, tail)
+    forms = {table: best, summary.markdown(rows, ways, once=True): first}
     notes = [
         description.of_sweep(
             words,
             text,
             "",
-            table,
-            description.repeated(folder, best, held["id"], there, before.get(parent.WORKED)),
+            form,
+            description.repeated(folder, one, held["id"], there, before.get(parent.WORKED)),
         )
         for there in dict.fromkeys(theres)
+        for form, one in forms.items()
     ]
     return Told(
         names.ended(track.sweep_name(folder), words),
@@ -215,7 +221,7 @@ def _older(sentences: list[str], there: str | None, rows: list[Result] | None = 
     """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
     it, and as it was told once. rows: its points."""
     told: list[str] = []
-    axes = choice.varied(rows) if rows else []
+    axes = variation.varied(rows) if rows else []
     beside = agreement.sentence(choice.chosen(rows, axes), axes, rows) if rows else ""
     alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
     sentences = [*sentences, *alone]

@@ -26,13 +26,19 @@ def said(folder: Path, *changes: dict) -> str:
 def test_the_nearest_has_its_measure_the_other_measure_and_one_prompt_beside_it(tmp_path) -> None:
     told = said(tmp_path, SAME, NEAR)
     assert told.startswith("All 4 came back as saved;")
-    assert "Nearest to the full cache by mean KL: prune=random (0.167 nats" in told
-    assert "Most tokens the same: prune=snapkv (88%, the nearest 50%)." in told
-    assert "prune=random is a control, no policy." in told
+    assert "Nearest policy to the full cache by mean KL: prune=snapkv (0.5 nats" in told
+    assert "No nearer than chance: the control, prune=random, has 0.167 nats." in told
+    assert "Most tokens" not in told and "ties" not in told
     assert "One prompt over 8 steps says how these runs compare" in told
     agreed = said(tmp_path, SAME | {"kl_mean": 0.1}, NEAR)
     assert "prune=snapkv (0.1 nats" in agreed
     assert "Most tokens" not in agreed and "control" not in agreed
+    third = {"prune": "knorm", "kl_mean": 0.6, "top1_agreement": 0.9}
+    assert "Most tokens the same: prune=knorm (90%, the nearest 88%)." in said(
+        tmp_path, SAME, NEAR, third
+    )
+    alone = said(tmp_path, NEAR, NEAR | {"kl_mean": 0.2})
+    assert "prune=random is a control, no policy." in alone
 
 
 def test_a_seed_that_draws_nothing_is_said_to_and_makes_no_question_of_its_own(tmp_path) -> None:
@@ -42,7 +48,7 @@ def test_a_seed_that_draws_nothing_is_said_to_and_makes_no_question_of_its_own(t
     assert "for every seed" in drawn and heading.DRAWS not in drawn
 
 
-def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control_is_nearest() -> (
+def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control_is_nearer() -> (
     None
 ):
     rows = [
@@ -51,11 +57,20 @@ def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control
         for seed in ("1", "2")
     ]
     said = summary.told(rows, {}, 4)[1]
-    same = "Most tokens the same: prune=snapkv (88%, the nearest 50%)."
-    assert said.endswith(f"{same} prune=random is a control, no policy."), "no seed where all agree"
-    rows[1]["top1_agreement"] = 0.9
-    alone = agreement.beside(choice.chosen(rows, AXES), AXES, rows)
-    assert "the same: prune=snapkv seed=2 (90%" in alone
+    assert said.endswith("No nearer than chance: the control, prune=random, has 0.167 nats.")
+    more = [
+        ROW | {"prune": "knorm", "kl_mean": 0.6, "top1_agreement": 0.9, "point": f"k{n}", "seed": n}
+        for n in "12"
+    ]
+    some = [*rows, *more]
+    same = "Most tokens the same: prune=knorm (90%, the nearest 88%)."
+    alone = agreement.beside(choice.chosen(some, AXES), AXES, some)
+    assert same in alone, "no seed where all agree"
+    more[0]["top1_agreement"] = 0.5
+    alone = agreement.beside(choice.chosen(some, AXES), AXES, some)
+    assert "the same: prune=knorm seed=2 (90%" in alone
+    rows[2]["kl_mean"] = 0.7  # with one of the seeds the policy is nearer than its control
+    assert "chance" not in summary.told(rows, {}, 4)[1]
 
 
 def test_a_budget_that_the_best_does_not_read_is_said_to_tie_by_nobody() -> None:
@@ -67,4 +82,6 @@ def test_a_budget_that_the_best_does_not_read_is_said_to_tie_by_nobody() -> None
     ]
     rows[3]["kl_mean"] = 0.01
     said = summary.told(rows, {}, 4)[1]
-    assert "prune=none" in said and "ratio" not in said
+    assert said.startswith("Beside prune=none, the full cache: all 2 came back as saved;")
+    assert "by mean KL: prune=random prune.ratio=0.5 (0.01 nats" in said
+    assert "no policy" in said and "ratio=0.25" not in said

@@ -4,7 +4,7 @@ import re
 
 from sweeps import drawn, marked, points
 
-from harness.report.sweep import choice, summary
+from harness.report.sweep import choice, summary, variation
 from harness.report.sweep import page as sweep
 
 
@@ -95,7 +95,7 @@ def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
     assert "prune=a where text=shorty; 3 more): points are" in drawn(tmp_path, many)
     only = points({"text": "a", "stored_bytes": 1}, {"text": "b", "stored_bytes": 2})
     assert marked(drawn(tmp_path, only)) == [] and "best" not in sweep.drawn(tmp_path, only, 2, "n").split("</style>")[1]  # fmt: skip
-    assert choice.asks("model.path") and choice.asks("prompt.samples") and not choice.asks("prune.ratio")  # fmt: skip
+    assert variation.asks("model.path") and variation.asks("prompt.samples") and not variation.asks("prune.ratio")  # fmt: skip
 
 
 def test_a_point_that_some_seed_has_not_run_is_the_nearest_only_where_it_ran(tmp_path):
@@ -134,10 +134,10 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
         {"verdict": "drifted", "cache": c, "prune": p, "steps": n, "stored_bytes": b, "per_token_s": 0.1 * (1.3 if (c == "cloned") == (n == 4) else 1)}
         for n in (4, 8)
         for c in ("cloned", "deepcopy")
-        for p, b in (("none", 9000 + (c == "cloned")), ("knorm", 10000))
+        for p, b in (("keydiff", 9000 + (c == "cloned")), ("knorm", 10000))
     ]  # fmt: skip
     rows = points(*grid)
-    best = "Smallest that keeps every token for every value of steps: prune=none; cache makes no difference."
+    best = "Smallest that keeps every token for every value of steps: prune=keydiff; cache makes no difference."
     page = drawn(tmp_path, rows)
     assert best in page and marked(page) == ["0", "4", "2", "6"]
     assert f"best:         {best}" in summary.closing(tmp_path, rows, 8, [])
@@ -148,33 +148,33 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     rows[4]["per_token_s"] = 9.0  # and again: the other cache is faster whatever was asked
     page = drawn(tmp_path, rows)
     assert (
-        "Smallest and fastest that keeps every token for every value of steps: prune=none cache=deepcopy."
+        "Smallest and fastest that keeps every token for every value of steps: prune=keydiff cache=deepcopy."
         in page
     )
     assert marked(page) == ["2", "6"]
     one = rows[:4]
     one[0]["per_token_s"] = 0.19
-    said = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes); cache makes no difference."
+    said = "Smallest that keeps every token: prune=keydiff (drifted, 9,001 bytes); cache makes no difference."
     assert said in drawn(tmp_path, one)
-    rows = [{**r, "prune": {"none": "knorm", "knorm": "none"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
+    rows = [{**r, "prune": {"keydiff": "knorm", "knorm": "keydiff"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
     assert (
-        "The best is marked for each value of steps (prune=none where steps=4; prune=knorm where steps=8): points are"
+        "The best is marked for each value of steps (prune=keydiff where steps=4; prune=knorm where steps=8): points are"
         in drawn(tmp_path, rows)
     )
     for row in rows[4:]:
         row["verdict"] = "failed"
-    assert "Smallest that keeps every token where steps=4: prune=none (drifted" in drawn(
+    assert "Smallest that keeps every token where steps=4: prune=keydiff (drifted" in drawn(
         tmp_path, rows
     )
     apart = [dict(point) for point in grid[:4]]
     apart[3]["verdict"] = "diverged"  # at the other prune the caches do differ
-    ties = "Smallest that keeps every token: prune=none (drifted, 9,001 bytes), where every value of cache ties."
+    ties = "Smallest that keeps every token: prune=keydiff (drifted, 9,001 bytes), where every value of cache ties."
     assert ties in drawn(tmp_path, points(*apart))
     apart[3]["verdict"] = "failed"
     assert ties in drawn(tmp_path, points(*apart))
     third = points(*grid[:4], {**grid[1], "cache": "dynamic"})
     third[0]["per_token_s"] = 0.19
-    assert "Smallest that keeps every token: prune=none cache=cloned or deepcopy (" in drawn(
+    assert "Smallest that keeps every token: prune=keydiff cache=cloned or deepcopy (" in drawn(
         tmp_path, third
     )
 

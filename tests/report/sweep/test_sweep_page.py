@@ -10,8 +10,8 @@ from sweeps import drawn, points
 
 from harness.report import html
 from harness.report.sweep import cells as answers
-from harness.report.sweep import choice, panels, seeds, summary
 from harness.report.sweep import page as sweep
+from harness.report.sweep import panels, seeds, summary, variation
 from harness.report.sweep import points as table
 from harness.snapshot.result import ROWS
 
@@ -193,7 +193,7 @@ def test_the_table_counts_the_first_other_token_as_its_reason_does():
     assert sweep._from_1({"first_divergence": 4}) == {"first_divergence_from_1": 5}
     assert sweep._from_1({}) == {"first_divergence_from_1": None}
     rows = points({"first_divergence_from_1": 5}, {"first_divergence_from_1": 6})
-    assert choice.varied(rows) == []
+    assert variation.varied(rows) == []
 
 
 def test_the_title_says_what_was_varied_and_of_which_model_and_the_command_is_below(tmp_path):

@@ -1,0 +1,31 @@
+"""What the points of a sweep are tried beside: the full cache, and a control that keeps tokens at random."""
+
+from typing import Any
+
+REDUCERS = ("prune", "quantize")  # whose `none` keeps all of the cache
+CONTROL = "random"  # the policy of the control
+
+Row = dict[str, Any]
+
+
+def tried(rows: list[Row], axes: list[str]) -> list[Row]:
+    """The points to choose among: where others are tried beside it, without the full cache itself, to which
+    nothing is nearer."""
+    groups = [axis for axis in REDUCERS if axis in axes]
+    others = [row for row in rows if any(row[axis] != "none" for axis in groups)]
+    return others or rows
+
+
+def policies(rows: list[Row], axes: list[str]) -> list[Row]:
+    """Those of the points that are no control, where others are."""
+    return [row for row in rows if "prune" in axes and row["prune"] != CONTROL] or rows
+
+
+def beside_full(said: str, rows: list[Row], axes: list[str]) -> str:
+    """`said` of the points that are `tried`, in a sentence that names what they are tried beside."""
+    groups = [axis for axis in REDUCERS if axis in axes]
+    whole = [row for row in rows if groups and all(row[axis] == "none" for axis in groups)]
+    if not said or len(whole) in (0, len(rows)):
+        return said
+    full = " ".join(f"{axis}=none" for axis in groups)
+    return f"Beside {full}, the full cache: {said[0].lower()}{said[1:]}"

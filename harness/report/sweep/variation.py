@@ -1,0 +1,47 @@
+"""What a sweep varied: its axes, which of them ask another question, and its points by them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from harness.snapshot.objective import ANSWERS
+from harness.snapshot.result import METRICS, SIZES, TIMES
+
+ASKED = (
+    "text",
+    "seed",
+    "steps",
+    "model",
+    "prompt",
+    "tokenizer",
+    "sampling",
+    "task",
+    "snapshot",
+    "at",
+)
+CELLS = tuple(f"task.{key}" for key in ("prunes", "quantizers", "caches", "budgets"))  # of evaluate
+SECONDS = tuple(f"{k}_s" for k in TIMES)
+FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
+MEASURED = {FROM_1, "restore", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
+            "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
+            *METRICS, *SIZES, *SECONDS}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
+    """The columns that were swept: options or overrides with more than one value. ways: objectives."""
+    measured = {*MEASURED, *ANSWERS, *ways}
+    return [k for k in rows[0] if k not in measured and len({str(r[k]) for r in rows}) > 1]
+
+
+def asks(axis: str) -> bool:
+    """Whether another value of the option is another question, not another answer to the same one."""
+    return axis.partition(".")[0] in ASKED and axis not in CELLS
+
+
+def group(rows: list[Row], axes: list[str]) -> dict[tuple[str, ...], list[Row]]:
+    """The points by what they have on `axes`."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(str(row[axis]) for axis in axes), []).append(row)
+    return groups
