@@ -255,7 +255,7 @@ def kept(text: str) -> list[str]:
 def command(*given: str) -> list[str]:
     code = (
         "from harness.report.terminal import bar, point; bar.MOMENT = bar.OFTEN = bar.SOME = 0\n"
-        "passing.OFTEN = point.SOME = 0\n"
+        "point.OFTEN = point.SOME = 0\n"
         "from harness.__main__ import main; raise SystemExit(main())"
     )
     return [sys.executable, "-c", code, *given, "track=none"]
