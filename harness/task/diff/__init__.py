@@ -16,7 +16,7 @@ from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
-from harness.task.diff import deviation, foreign
+from harness.task.diff import consequence, deviation, foreign
 from harness.task.diff.deviation import (
     BRIEF,
     TENSORS,
@@ -69,7 +69,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         foreign.named(key, store.load, place) for key, place in (("a", cfg.a), ("b", cfg.b))
     )
     say.done("verified")
-    deviations = explained(one, two)
+    deviations = consequence.marked(explained(one, two), one, two)
     record: dict[str, Any] = {"differences": [vars(d) for d in deviations]}
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     alike = read_alike(one, two)
@@ -130,7 +130,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.line(f"{word}{said}" if word else f"{said[0].upper()}{said[1:]}")
         say.line()
         if deviations:
-            tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in listed])
+            tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in own])
             say.line()
             if figures:
                 tabled(say, "In logits", columns, figures)
@@ -270,6 +270,8 @@ def _reason(
         logits = next((d.gap for d in deviations if d.what == "logits"), 0.0)
         off = f"differ by at most {number(logits)}" if logits else "are the same"
         return f"{lossy}keys and values differ by at most {number(gap)}, the stored logits {off}"
+    if lossy and consequence.only_pruned(deviations):
+        return f"{lossy}the keys and values of these are the same in both, bit for bit, and nothing else differs"
     own = independent(deviations)
     first, *others = own
     count = f"{len(own)} differences" if others else "one difference"
@@ -277,6 +279,13 @@ def _reason(
         count += f", and {rest} that follow{'s' * (rest == 1)} from {'them' if others else 'it'}"
     count = f"{lossy}{count}{'; the first' * bool(others or rest)}"
     if first.what == "token_ids" and first.where != "form":
-        return f"{count} at {first.place} of what was read: {first.a} against {first.b}"
+        said = f"other texts, which part at {first.place} of what was read: {first.a} against {first.b}"
+        if not others:
+            return (
+                said
+                + f"; {many(rest, 'difference')} follow{'s' * (rest == 1)} from that" * bool(rest)
+            )
+        return f"{said}; {count.removesuffix('; the first')}"
     bits = f", {first.bits}" if first.bits else ""
-    return f"{count} in {first.what} at {first.place}{bits}"
+    at = "" if (first.what, first.where) in deviation.PLACES else "at "
+    return f"{count} in {first.what} {at}{first.place}{bits}"

@@ -39,7 +39,8 @@ DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
 @dataclass(frozen=True)
 class Deviation:
     """One differing field or tensor. where: path or index of the first difference; bits: number of
-    the lowest differing bit there; amount: elements that differ and the largest difference; gap: that, of floats."""
+    the lowest differing bit there; amount: elements that differ and the largest difference; gap: that, of floats.
+    derived: it follows from the other tokens that were read."""
 
     what: str
     where: str
@@ -48,6 +49,7 @@ class Deviation:
     bits: str = ""
     amount: str = ""
     gap: float | None = None
+    derived: bool = False
 
     def row(self) -> list[str]:
         return [self.what, self.place, self.a, self.b, self.bits, self.amount]
@@ -66,10 +68,10 @@ class Deviation:
 
     @property
     def follows(self) -> bool:
-        """Whether it is no difference of its own: a digest of what differs, how near its proof came when it was
+        """Whether it is no difference of its own: what comes after other tokens, a digest of what differs, how near its proof came when it was
         saved, or codes of which only one side has any."""
         codes = ".segment." in self.what and self.where == "one side only"
-        return self.what == "proof" or "digest" in self.where or codes
+        return self.derived or self.what == "proof" or "digest" in self.where or codes
 
     def brief(self) -> list[str]:
         """What a terminal has room for: `BRIEF`. The page and `result.json` have every digit."""
@@ -268,6 +270,12 @@ def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, list) and all(
+        isinstance(v, dict) and ("policy" in v or "quantizer" in v) for v in value
+    ):
+        value = ", ".join(
+            str(v.get("policy") or v.get("quantizer")) for v in value
+        )  # stage by stage
     text = str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."
 
