@@ -241,26 +241,33 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
         return f"{APART} for each {each} ({said}): points are compared where {every} is the same."
     named, same = _named(alike, options, questions, rows)
     if len(groups) > 1:
-        ran = {
-            name: {_option(row, options) for row in some}
-            for name, some in group(rows, questions).items()
-        }
-        lacks = [
-            name for name, some in ran.items() if not alike <= some
-        ]  # the sweep did not get there
+        asked = group(rows, questions)
+        ran, ended = (
+            {
+                name: {
+                    _option(row, options)
+                    for row in some
+                    if (row["verdict"] in grid.STOPPED) is stopped
+                }
+                for name, some in asked.items()
+            }
+            for stopped in (False, True)
+        )
+        lacks = [name for name, some in ran.items() if not alike <= some]
         if not lacks:
             return f" for every{other} {each}: {named}{same}."
-        there = [
-            " ".join(f"{q}={v}" for q, v in zip(questions, name))
-            for name in ran
-            if name not in lacks
-        ]
+        there = [_where(questions, name) for name in ran if name not in lacks]
         few = (
             " or ".join(there)
             if len(there) <= FEW
             else f"it ran, in {len(there)} of {len(ran)} questions"
         )
-        return f" where {few}: {named}{same}."
+        came = [
+            name for name in lacks if alike & ended[name]
+        ]  # the sweep did not get to the others
+        failed = " or ".join(_where(questions, name) for name in came[:FEW])
+        failed += f" or {len(came) - FEW} more" * (len(came) > FEW)
+        return f" where {few}: {named}{same}{f'; it came to no end where {failed}' * bool(came)}."
     row = winners[0]
     facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
     if missed(row) and row.get("kl_mean") is not None:
@@ -271,12 +278,16 @@ def _which(winners: list[Row], axes: list[str], rows: list[Row], other: str = ""
     return f"{where}: {named} ({', '.join(facts)}){same}."
 
 
+def _where(questions: list[str], values: tuple[str, ...]) -> str:
+    return " ".join(f"{q}={v}" for q, v in zip(questions, values))
+
+
 def _each(
     groups: dict[tuple[str, ...], set[tuple[str, ...]]], options: list[str], questions: list[str], rows: list[Row]
 ) -> str:  # fmt: skip
     """The best options of each question; of many questions the first ones, and how many more there are."""
     told = [
-        f"{_named(own, options, questions, rows)[0]} where {' '.join(f'{q}={v}' for q, v in zip(questions, name))}"
+        f"{_named(own, options, questions, rows)[0]} where {_where(questions, name)}"
         for name, own in groups.items()
     ]
     return "; ".join([*told[:FEW], *[f"{len(told) - FEW} more"] * (len(told) > FEW)])
