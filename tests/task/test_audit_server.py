@@ -16,7 +16,6 @@ from harness.report.evaluate import page as evaluate
 from harness.snapshot import record
 from harness.task import audit
 from harness.task.audit import server, unfinished
-from harness.task.audit import tracking as told
 from harness.track import parts
 
 EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none,keydiff]",
@@ -310,38 +309,3 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     named, seen = compared(store_of(place / "runs")[0], run)
     assert f"mlflow: {other.info.run_name}: outcome" not in named
     assert list(seen.left) == ["1 cell in MLflow"]
-
-
-def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
-    once = told._best_first("9 of 9 points: 2 failed, 1 diverged, 3 exact, 3 equivalent")
-    assert once == "9 of 9 points: 3 exact, 3 equivalent, 1 diverged, 2 failed"
-    sentence = "Not as required: 2 failed, 1 diverged of 9 points (0, 1, 2)."
-    assert told._older([sentence, "2 failed, 1 exact"], "1 exact, 2 failed") == "1 exact, 2 failed"
-    before = "Not as required: 1 diverged, 2 failed of 9 points (0, 1, 2)."
-    assert told._older([sentence], before) == before
-    assert told._older([sentence], "3 exact") == sentence, "other counts are no older wording"
-
-
-def test_what_older_versions_did_not_say_of_a_control_and_said_of_a_budget_that_nothing_reads_holds() -> (
-    None
-):
-    row = {
-        "verdict": "diverged",
-        "exit_code": 0,
-        "reason": "",
-        "stored_bytes": 9,
-        "top1_agreement": 0.5,
-    }
-    near = [
-        row | {"point": p, "prune": p, "kl_mean": k} for p, k in (("random", 0.1), ("knorm", 2.0))
-    ]
-    said = "Nearest: prune=random."
-    control = f"{said} prune=random is a control, no policy."
-    assert told._older([control], said, near) == said
-    assert told._older([control], "Nearest: prune=knorm.", near) == control
-    budgets = [row | {"point": n, "prune": "none", "prune.ratio": n} for n in ("0.1", "0.2")]
-    best = "Smallest: prune=none (equivalent, 9 bytes)."
-    tied = best.replace(").", "), where every value of prune.ratio ties.")
-    assert told._older([best], tied, budgets) == tied
-    assert told._older([best], tied, near) == best
-    assert told._older([best], tied.replace("none", "knorm"), budgets) == best

@@ -16,13 +16,14 @@ ROUNDING = grid.rank("equivalent")  # no verdict up to here leaves anything to b
 FEW = 3  # questions that are named one by one
 
 APART = " is marked"  # the sentence of points that are best in one question and not in another
-UNTOUCHED = " your cache as it was"
-# By its verdict: what the smallest is that, and what a point is called which nothing else was needed to choose.
+UNTOUCHED = ", your cache left as it was"
+# By its verdict: what the smallest is that, and what points are called which nothing else was needed to choose: where
+# each is the only one of its question, and where it is one of several.
 KEPT = {
-    "exact": (" that is exact", "The only exact point"),
-    "equivalent": (" that differs by rounding", "The only one to differ by no more than rounding"),
-    "drifted": (" that keeps every token", "The only one to keep every token"),
-    "diverged": (" with the right answer", "The only right answer"),
+    "exact": (" that is exact", "The only exact point", "Exact"),
+    "equivalent": (" within rounding", "The only one within rounding", "Within rounding"),
+    "drifted": (" with the same tokens", "The only one with the same tokens", "The same tokens"),
+    "diverged": (" with the right answer", "The only right answer", "The right answer"),
 }
 
 Row = dict[str, Any]
@@ -69,16 +70,16 @@ def nearest(rows: list[Row]) -> list[Row]:
 
 def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
     """The best points of each question, where there are some, and no control where a policy is to be chosen."""
-    some = _chosen(rows, axes)
+    some = leading(rows, axes)
     if some and all(row.get("prune") == CONTROL for row in some):
         others = policies(rows, axes)
         alone = len(group(others, [a for a in axes if asks(a)])) == len(others)
-        return others if alone else _chosen(others, axes)
+        return others if alone else leading(others, axes)
     return some
 
 
-def _chosen(rows: list[Row], axes: list[str]) -> list[Row]:
-    """Of those that tie, the nearest to the full cache are taken where these are the same in every question; one that
+def leading(rows: list[Row], axes: list[str]) -> list[Row]:
+    """The best points of each question, a control among them. Of those that tie, the nearest to the full cache are taken where these are the same in every question; one that
     another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several
     questions: less is noise, and once is too (the first point of a sweep warms up)."""
     groups = group(rows, [a for a in axes if asks(a)])
@@ -190,7 +191,9 @@ def _best(
     asked = [(groups[name], _by_option(some, options)) for name, some in mine.items()]
     near = [_by_option(nearest(some), options) for some, _ in asked]
     level = max(grid.rank(row["verdict"]) for row in winners)
-    kept, alone = KEPT.get(ORDER[level], ("", "The best"))
+    kept, alone, shared = KEPT.get(ORDER[level], ("", "The best", "The best"))
+    only = len(set.union(*(set(own) for _, own in asked))) == max(len(own) for _, own in asked)
+    alone = alone if only else shared
     words = ["smallest"] * any(_smaller(some) for some, _ in asked)
     words += ["nearest"] * all(own.keys() <= by.keys() for by, (_, own) in zip(near, asked))
     words += ["fastest"] * any(_faster(some, own, by) for by, (some, own) in zip(near, asked))
@@ -198,8 +201,8 @@ def _best(
         words == ["nearest"]
     )
     said = f"{head}{so_far}{kept * ('nearest' not in words)}" if words else f"{alone}{so_far}"
-    read = any(map(_written, able(rows, False))) and not any(map(_written, winners))
-    said += (" and leaves" if kept and words else " that leaves") * read + UNTOUCHED * read
+    if any(map(_written, able(rows, False))) and not any(map(_written, winners)):
+        said += UNTOUCHED + "," * which.startswith(" ")
     there = set.intersection(*map(set, near))
     if "nearest" in words or not there:
         return f"{said}{which}"

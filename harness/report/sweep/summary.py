@@ -102,7 +102,7 @@ def winners(
     one is best whatever was asked. ways: objectives. once: as older versions told them."""
     axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
     mine = rows if once else baseline.tried(rows, axes)
-    some = best or choice.chosen(mine, axes)
+    some = best or (choice.leading if once else choice.chosen)(mine, axes)
     one = len(some) == 1 or not any(map(variation.asks, axes))
     return choice.marks(some, axes, [] if best else mine), some[:1] * one
 

@@ -1,7 +1,6 @@
 """What a tracking server was told of a run, of its cells and of a sweep: derived again from their folders by
 the functions that told it."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,21 +8,16 @@ from typing import Any
 
 from harness import track
 from harness.report.evaluate import page as evaluate
-from harness.report.sweep import agreement, choice, search, summary, variation
 from harness.report.sweep import page as pages
+from harness.report.sweep import search, summary
 from harness.snapshot import record as records
-from harness.snapshot.result import ORDER, ROWS
+from harness.snapshot.result import ROWS
+from harness.task.audit import wording
 from harness.task.audit.source import read
 from harness.track import contents, description, lists, names, parent, parts, remnant
 from harness.track import metrics as measured
 from harness.track.totals import summed, totals
 
-MARKED = re.compile(
-    r" \([^:]*\)(?=: points are compared)"
-)  # which points, that older versions did not say
-NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
-COUNTED = rf"\d+ (?:{'|'.join(ORDER)})"
-COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told the best first
 Result = dict[str, Any]
 Values = dict[str, dict[int, float]]  # by name and step
 
@@ -153,27 +147,25 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
-    ended = {} if missing else summed(folder, rows, best, marked)
     older = summary.winners(rows, ways, once=True)
     first = older[1][0]["point"] if older[1] else ""
-    alone = {} if missing else summed(folder, rows, first)  # as older versions named it
-    if marked != list(older[0]):
-        alone = {} if missing else summed(folder, rows, first, list(older[0]))
+    if held["tags"].get("best") == summed(folder, rows, first, list(older[0])).get("best"):
+        best, marked, table = first, list(older[0]), summary.markdown(rows, ways, once=True)
+    ended = {} if missing else summed(folder, rows, best, marked)
+    alone = {} if missing else summed(folder, rows, best)  # as older versions named it
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)
     tail = held["tags"].get("reason", "") if missing or broken else ""
     text = description.unfinished(sentence, tail)
-    forms = {table: best, summary.markdown(rows, ways, once=True): first}
     notes = [
         description.of_sweep(
             words,
             text,
             "",
-            form,
-            description.repeated(folder, one, held["id"], there, before.get(parent.WORKED)),
+            table,
+            description.repeated(folder, best, held["id"], there, before.get(parent.WORKED)),
         )
         for there in dict.fromkeys(theres)
-        for form, one in forms.items()
     ]
     return Told(
         names.ended(track.sweep_name(folder), words),
@@ -184,11 +176,13 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         "KILLED" if missing else contents.status(rows),
         notes,
         before=_typed(folder)
-        | dict.fromkeys(("verdict", "outcome"), _best_first(words))
+        | dict.fromkeys(("verdict", "outcome"), wording.best_first(words))
         | alone
         | {
-            "conclusion": _older(
-                [sentence, *_unstopped(sentence), once, words], held["tags"].get("conclusion"), rows
+            "conclusion": wording.older(
+                [sentence, *wording.unstopped(sentence), once, words],
+                held["tags"].get("conclusion"),
+                rows,
             )
         },
     )
@@ -204,50 +198,8 @@ def _cut(folder: Path, held: dict[str, Any], asked: int | None) -> Told:
         dict(parent.parameters(folder)),
         _stepped(totals(left.rows, (), held["metrics"])),
         "KILLED",
-        before=dict.fromkeys(("verdict", "outcome"), _best_first(left.words)),
+        before=dict.fromkeys(("verdict", "outcome"), wording.best_first(left.words)),
     )
-
-
-def _best_first(said: str) -> str:
-    """Counts of verdicts as older versions told them."""
-
-    def ordered(found: re.Match[str]) -> str:
-        return ", ".join(sorted(found[0].split(", "), key=lambda n: ORDER.index(n.split()[1])))
-
-    return COUNTS.sub(ordered, said)
-
-
-def _older(sentences: list[str], there: str | None, rows: list[Result] | None = None) -> str:
-    """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
-    it, and as it was told once. rows: its points."""
-    told: list[str] = []
-    axes = variation.varied(rows) if rows else []
-    beside = agreement.sentence(choice.chosen(rows, axes), axes, rows) if rows else ""
-    alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
-    sentences = [*sentences, *alone]
-    for sentence in dict.fromkeys([*sentences, *map(_best_first, sentences)]):
-        few = MARKED.sub("", sentence)
-        brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
-        told += [said[: contents.PARAM_LIMIT] for said in brief]
-    plain = _read(there or "", axes, rows or [])
-    return next((there or "" for said in told if said in (there, plain)), told[0])
-
-
-def _read(said: str, axes: list[str], rows: list[Result]) -> str:
-    """A conclusion without what older versions said of options that the best points do not read: their values tie."""
-    for axis in (axis for axis in axes if any(choice.unread(axis, [row]) for row in rows)):
-        key = re.escape(axis)
-        tie = rf", where every value of {key} ties|(?<=value of ){key} and | and {key}(?= ties)"
-        said = re.sub(tie, "", said)
-    return said
-
-
-def _unstopped(sentence: str) -> list[str]:
-    """The conclusion of a sweep that was stopped without those words, as older versions told it."""
-    if not sentence.startswith(summary.STOPPED):
-        return []
-    few = sentence.removeprefix(summary.STOPPED)
-    return [few, few.partition(". ")[2]]
 
 
 def _typed(folder: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_pat
     )
     page = drawn(tmp_path, rows)
     assert marked(page) == ["3"]
-    assert "Smallest that keeps every token: prune=d (drifted, right answer, 50 bytes)." in page
+    assert "Smallest with the same tokens: prune=d (drifted, right answer, 50 bytes)." in page
 
 
 def test_where_all_points_are_alike_none_is_best(tmp_path):
@@ -57,13 +57,12 @@ def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_rea
     page = drawn(tmp_path, rows)
     assert marked(page) == ["2"]
     assert (
-        "The only exact point that leaves your cache as it was: cache=cloned (exact, 10 bytes)."
-        in page
+        "The only exact point, your cache left as it was: cache=cloned (exact, 10 bytes)." in page
     )
     assert "<summary>How the best is chosen</summary>" in page
     assert ".cards td.best { padding-left" in page  # or its bar would strike the first letter
     rows.append({**rows[1], "point": "3", "cache": "static", "stored_bytes": 90})
-    said = "The only exact point that leaves your cache as it was: cache=cloned (exact, 10 bytes)."
+    said = "The only exact point, your cache left as it was: cache=cloned (exact, 10 bytes)."
     assert said in drawn(tmp_path, rows) and summary.told(rows, {})[1] == said
     alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
     assert "your cache was" not in alike and "only read" not in alike
@@ -80,7 +79,7 @@ def test_points_are_compared_only_where_the_same_was_asked(tmp_path):
     page = drawn(tmp_path, rows)
     assert (
         marked(page) == ["0", "2"]
-        and "The only one to keep every token for every text: prune=a." in page
+        and "The only one with the same tokens for every text: prune=a." in page
     )
     rows[2]["verdict"], rows[3]["verdict"] = "diverged", "drifted"
     page = drawn(tmp_path, rows)
@@ -137,7 +136,7 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
         for p, b in (("keydiff", 9000 + (c == "cloned")), ("knorm", 10000))
     ]  # fmt: skip
     rows = points(*grid)
-    best = "Smallest that keeps every token for every value of steps: prune=keydiff; cache makes no difference."
+    best = "Smallest with the same tokens for every value of steps: prune=keydiff; cache makes no difference."
     page = drawn(tmp_path, rows)
     assert best in page and marked(page) == ["0", "4", "2", "6"]
     assert f"best:         {best}" in summary.closing(tmp_path, rows, 8, [])
@@ -148,13 +147,13 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     rows[4]["per_token_s"] = 9.0  # and again: the other cache is faster whatever was asked
     page = drawn(tmp_path, rows)
     assert (
-        "Smallest and fastest that keeps every token for every value of steps: prune=keydiff cache=deepcopy."
+        "Smallest and fastest with the same tokens for every value of steps: prune=keydiff cache=deepcopy."
         in page
     )
     assert marked(page) == ["2", "6"]
     one = rows[:4]
     one[0]["per_token_s"] = 0.19
-    said = "Smallest that keeps every token: prune=keydiff (drifted, 9,001 bytes); cache makes no difference."
+    said = "Smallest with the same tokens: prune=keydiff (drifted, 9,001 bytes); cache makes no difference."
     assert said in drawn(tmp_path, one)
     rows = [{**r, "prune": {"keydiff": "knorm", "knorm": "keydiff"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
     assert (
@@ -163,18 +162,18 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     )
     for row in rows[4:]:
         row["verdict"] = "failed"
-    assert "Smallest that keeps every token where steps=4: prune=keydiff (drifted" in drawn(
+    assert "Smallest with the same tokens where steps=4: prune=keydiff (drifted" in drawn(
         tmp_path, rows
     )
     apart = [dict(point) for point in grid[:4]]
     apart[3]["verdict"] = "diverged"  # at the other prune the caches do differ
-    ties = "Smallest that keeps every token: prune=keydiff (drifted, 9,001 bytes), where every value of cache ties."
+    ties = "Smallest with the same tokens: prune=keydiff (drifted, 9,001 bytes), where every value of cache ties."
     assert ties in drawn(tmp_path, points(*apart))
     apart[3]["verdict"] = "failed"
     assert ties in drawn(tmp_path, points(*apart))
     third = points(*grid[:4], {**grid[1], "cache": "dynamic"})
     third[0]["per_token_s"] = 0.19
-    assert "Smallest that keeps every token: prune=keydiff cache=cloned or deepcopy (" in drawn(
+    assert "Smallest with the same tokens: prune=keydiff cache=cloned or deepcopy (" in drawn(
         tmp_path, third
     )
 
@@ -198,7 +197,7 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
     assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes). It ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
     allowed = [{**row, "verdict": "drifted"} for row in rows]
-    apart = "Smallest that keeps every token: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
+    apart = "Smallest with the same tokens: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
     assert apart in drawn(tmp_path, allowed)
     far = [{**allowed[0], "stored_bytes": 90}, allowed[1]]
     assert "Nearest to the full cache (by mean KL): prune=b (drifted, 90 bytes)." in drawn(
@@ -239,4 +238,4 @@ def test_a_time_that_noise_explains_makes_no_point_the_best(tmp_path):
     rows[0]["per_token_s"] = 1.5  # the first point warms up
     page = drawn(tmp_path, rows)
     assert marked(page) == ["0", "1"] and "over ten times another" in page
-    assert "Smallest that keeps every token: prune=a or b (drifted" in page
+    assert "Smallest with the same tokens: prune=a or b (drifted" in page

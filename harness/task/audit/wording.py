@@ -1,0 +1,90 @@
+"""What older versions told of a sweep: the words that its run on a server may have in place of today's."""
+
+import re
+from typing import Any
+
+from harness.report.sweep import agreement, choice, pruned, summary, tie, variation
+from harness.snapshot.result import ORDER
+from harness.track import contents
+
+MARKED = re.compile(
+    r" \([^:]*\)(?=: points are compared)"
+)  # which points, that older versions did not say
+NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
+COUNTED = rf"\d+ (?:{'|'.join(ORDER)})"
+COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told the best first
+UNTOUCHED = re.compile(f"{choice.UNTOUCHED},?( |:)")
+REWORDED = {  # what is best of a sweep, and how older versions said that
+    "The only one within rounding": "The only one to differ by no more than rounding",
+    "The only one with the same tokens": "The only one to keep every token",
+    " within rounding": " that differs by rounding",
+    " with the same tokens": " that keeps every token",
+}
+Result = dict[str, Any]
+
+
+def best_first(said: str) -> str:
+    """Counts of verdicts as older versions told them."""
+
+    def ordered(found: re.Match[str]) -> str:
+        return ", ".join(sorted(found[0].split(", "), key=lambda n: ORDER.index(n.split()[1])))
+
+    return COUNTS.sub(ordered, said)
+
+
+def older(sentences: list[str], there: str | None, rows: list[Result] | None = None) -> str:
+    """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
+    it, and as it was told once. rows: its points."""
+    told: list[str] = []
+    axes = variation.varied(rows) if rows else []
+    sentences = [*sentences, *_among_all(rows or [], axes)]
+    beside = agreement.sentence(choice.leading(rows, axes), axes, rows) if rows else ""
+    alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
+    sentences = [*sentences, *alone]
+    for sentence in dict.fromkeys([*sentences, *map(best_first, sentences)]):
+        few = MARKED.sub("", sentence)
+        brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
+        told += [said[: contents.PARAM_LIMIT] for said in brief]
+    told += list(map(_reworded, told))
+    plain = _read(there or "", axes, rows or [])
+    return next((there or "" for said in told if said in (there, plain)), told[0])
+
+
+def _among_all(rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while the full cache and the control could be chosen, too: of a whole sweep, and of a part."""
+    told = []
+    for so_far in ("", " so far") if rows else ():
+        some = choice.leading(rows, axes)
+        said = choice.told(some, axes, rows, so_far)
+        said = (
+            pruned.told(rows, some, axes, so_far, said).replace("Nearest policy", "Nearest") or said
+        )
+        beside = [say(some, axes, rows) for say in (tie.sentence, agreement.sentence)]
+        told.append(" ".join(filter(None, (said, *beside))))
+    return [said for said in told if said]
+
+
+def _reworded(said: str) -> str:
+    """What is best of a sweep in the words of older versions."""
+    leaves = " that leaves" if "The only" in said else " and leaves"
+    said = UNTOUCHED.sub(rf"{leaves} your cache as it was\1", said)
+    for now, once in REWORDED.items():
+        said = said.replace(now, once)
+    return said
+
+
+def _read(said: str, axes: list[str], rows: list[Result]) -> str:
+    """A conclusion without what older versions said of options that the best points do not read: their values tie."""
+    for axis in (axis for axis in axes if any(choice.unread(axis, [row]) for row in rows)):
+        key = re.escape(axis)
+        tie = rf", where every value of {key} ties|(?<=value of ){key} and | and {key}(?= ties)"
+        said = re.sub(tie, "", said)
+    return said
+
+
+def unstopped(sentence: str) -> list[str]:
+    """The conclusion of a sweep that was stopped without those words, as older versions told it."""
+    if not sentence.startswith(summary.STOPPED):
+        return []
+    few = sentence.removeprefix(summary.STOPPED)
+    return [few, few.partition(". ")[2]]

@@ -1,0 +1,73 @@
+"""What older versions said of a sweep is accepted, and nothing else in its place."""
+
+from harness.report.sweep import summary
+from harness.task.audit import wording
+
+
+def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
+    once = wording.best_first("9 of 9 points: 2 failed, 1 diverged, 3 exact, 3 equivalent")
+    assert once == "9 of 9 points: 3 exact, 3 equivalent, 1 diverged, 2 failed"
+    sentence = "Not as required: 2 failed, 1 diverged of 9 points (0, 1, 2)."
+    assert (
+        wording.older([sentence, "2 failed, 1 exact"], "1 exact, 2 failed") == "1 exact, 2 failed"
+    )
+    before = "Not as required: 1 diverged, 2 failed of 9 points (0, 1, 2)."
+    assert wording.older([sentence], before) == before
+    assert wording.older([sentence], "3 exact") == sentence, "other counts are no older wording"
+
+
+def test_what_older_versions_did_not_say_of_a_control_and_said_of_a_budget_that_nothing_reads_holds() -> (
+    None
+):
+    row = {
+        "verdict": "diverged",
+        "exit_code": 0,
+        "reason": "",
+        "stored_bytes": 9,
+        "top1_agreement": 0.5,
+    }
+    near = [
+        row | {"point": p, "prune": p, "kl_mean": k} for p, k in (("random", 0.1), ("knorm", 2.0))
+    ]
+    said = "Nearest: prune=random."
+    control = f"{said} prune=random is a control, no policy."
+    assert wording.older([control], said, near) == said
+    assert wording.older([control], "Nearest: prune=knorm.", near) == control
+    budgets = [row | {"point": n, "prune": "none", "prune.ratio": n} for n in ("0.1", "0.2")]
+    best = "Smallest: prune=none (equivalent, 9 bytes)."
+    tied = best.replace(").", "), where every value of prune.ratio ties.")
+    assert wording.older([best], tied, budgets) == tied
+    assert wording.older([best], tied, near) == best
+    assert wording.older([best], tied.replace("none", "knorm"), budgets) == best
+
+
+def test_what_older_versions_called_the_best_of_a_sweep_is_no_forgery() -> None:
+    """They could choose the full cache and the control, in other words; what they never said is no wording of theirs."""
+    row = {
+        "exit_code": 0,
+        "reason": "",
+        "stored_bytes": 9,
+        "mutated": False,
+        "outcome": "",
+        "kl_mean": 0.0,
+    }
+    rows = [
+        row | {"point": str(n), "prune": prune, "verdict": verdict, "kl_mean": kl}
+        for n, (prune, verdict, kl) in enumerate(
+            [("none", "equivalent", 0.0), ("knorm", "diverged", 2.0), ("random", "diverged", 0.1)]
+        )
+    ]
+    now = summary.told(rows, {})[1]
+    assert now.startswith("Beside prune=none, the full cache: ")
+    before = "The only one to differ by no more than rounding: prune=none (equivalent, 9 bytes)."
+    assert wording.older([now], before, rows) == before
+    wrong = before.replace("none", "knorm")
+    assert wording.older([now], wrong, rows) != wrong
+    caches = [
+        row | {"point": str(n), "cache": cache, "verdict": "exact", "mutated": cache == "dynamic"}
+        for n, cache in enumerate(("cloned", "dynamic"))
+    ]
+    now = summary.told(caches, {})[1]
+    assert now == "The only exact point, your cache left as it was: cache=cloned (exact, 9 bytes)."
+    before = "The only exact point that leaves your cache as it was: cache=cloned (exact, 9 bytes)."
+    assert wording.older([now], before, caches) == before
