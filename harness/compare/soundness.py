@@ -36,11 +36,13 @@ UNIT32, UNIT64 = 2.0**-24, 2.0**-53  # half a unit in the last place, relative
 
 @dataclass(frozen=True)
 class PlainPath:
-    """One plain path beside the uncached run: largest logit difference, and what rounding allows."""
+    """One plain path beside the uncached run: largest logit difference, and what rounding allows. narrow: in float64,
+    where only float32's rounding is known."""
 
     path: str
     error: float
     bound: float
+    narrow: bool = False
 
     @property
     def sound(self) -> bool:
@@ -48,8 +50,9 @@ class PlainPath:
         return self.error <= self.bound < inf
 
     def row(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"path": self.path, "error": self.error, "bound": self.bound}
+        """JSON-able. narrow: the bound is what float32 rounds to."""
+        told: dict[str, Any] = {"path": self.path, "error": self.error, "bound": self.bound}
+        return told | {"narrow": True} if self.narrow else told
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def exact_path(
     """A cached path in float64 beside the uncached one, both `[batch, steps, vocab]`. rounding: see
     `float64_bound`."""
     bound = float64_bound(layers, float(uncached.abs().max()), rounding)
-    return PlainPath(name, _gap(cached, uncached), bound)
+    return PlainPath(name, _gap(cached, uncached), bound, rounding is None)
 
 
 def rounded_path(

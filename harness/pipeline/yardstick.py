@@ -128,10 +128,11 @@ def _measured(
     against = "float64" if exact is not None else "itself beside other rows"
     largest = float(scale.abs().max())
     rounding = None if exact is None else carried(error, largest, loaded.dtype)
+    own = uncached if exact is None else None
     ones, chunked = (1,) * begun.shape[1], f"a prefill in chunks of {other}"
     paths = [
-        logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk, rounding),
-        logic(loaded, state, begun, chunked, ones, other, rounding),
+        logic(loaded, state, fed, "the uninterrupted run", reference.chunks, chunk, rounding, own),
+        logic(loaded, state, begun, chunked, ones, other, rounding, own),
     ]
     if not routed(loaded):
         both = {
@@ -160,11 +161,13 @@ def logic(
     chunks: Sequence[int],
     chunk: int | None,
     rounding: float | None = None,
+    own: torch.Tensor | None = None,
 ) -> PlainPath:
     """Whether a cached path computes what the uncached pass computes, asked in float64.
 
     chunks: lengths in which `fed` was fed. chunk: of the prefill. rounding: what
-    float64 rounds to here, where that is known. The whole model answers where that
+    float64 rounds to here, where that is known; else it follows from `own` `[batch, n or more, vocab]`, the uncached
+    run in the working dtype, where the whole model is asked. The whole model answers where that
     is cheap, else its twin: the model's own class and weights with its first layers, as many as have
     one of each kind.
     """
@@ -174,6 +177,9 @@ def logic(
         stepped, _ = cached(model, state, fed, chunks, chunk)
     with _counted(model, state, fed, "float64 without a cache"):
         uncached = alone(model, state, fed, chunks=chunks)
+    if rounding is None and own is not None and asked is loaded:
+        error = float((own[:, : fed.shape[1]].double() - uncached).abs().max())
+        rounding = carried(error, float(uncached.abs().max()), loaded.dtype)
     if model.narrowed:
         rounding = None
     return exact_path(f"{name} in float64{who}", stepped, uncached, model.layers, rounding)

@@ -3,6 +3,7 @@ words."""
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from harness.report.badge import KIND, SETTLED
@@ -36,16 +37,33 @@ OWN = {
     "refuted": "the claim is not true of what was measured",
 }  # fmt: skip
 MEANING = VERDICTS | OWN
+BY_NOISE = (
+    "no logit differs by more than twice the noise floor, which is how far plain runs of the same thing differ from each "
+    "other, and no token changed beyond what that explains; no run in float64 was asked for (compare.oracle=false)"
+)
+NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
 WORDS = re.compile(rf"\b({'|'.join([*KIND, *SETTLED])})\b")
 
 
-def of_page(verdict: str, pills: Iterable[Mapping[str, Any]], blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:  # fmt: skip
+def of_result(result: Mapping[str, Any]) -> dict[str, str]:
+    """What words mean otherwise on the page of a run, by what it was judged by: without a float64 run by the noise
+    floor alone."""
+    asked = (result.get("oracle") or {}).get("restored") is not None
+    return {} if asked or not result.get("curves") else {"equivalent": BY_NOISE}
+
+
+def of_page(
+    verdict: str,
+    pills: Iterable[Mapping[str, Any]],
+    blocks: Iterable[Mapping[str, Any]],
+    meant: Mapping[str, str] = NOTHING_ELSE,
+) -> list[tuple[str, str]]:
     """`(word, meaning)` of each verdict on a page: of its badge and of its pills first, then of the cells, the pills
-    and the tables of its blocks."""
+    and the tables of its blocks. meant: as `of_result`."""
     told = [verdict] * (verdict in MEANING)
     for text in (verdict, *(str(pill["text"]) for pill in pills), *_inside(blocks)):
         told += WORDS.findall(text) if text not in MEANING else [text]
-    return [(word, MEANING[word]) for word in dict.fromkeys(told)]
+    return [(word, meant.get(word, MEANING[word])) for word in dict.fromkeys(told)]
 
 
 def _inside(blocks: Iterable[Mapping[str, Any]]) -> list[str]:

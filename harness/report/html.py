@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,17 @@ def soundness(block: dict[str, Any]) -> dict[str, Any]:
     """The section of a `soundness` block of `result.json`."""
     rows = block["paths"]
     twin = any("(twin)" in row["path"] for row in rows)
+    narrow, whole = ([r for r in rows if bool(r.get("narrow")) is one] for one in (True, False))
+    exact = any(" in float64" in row["path"] for row in whole)
     told = (
         "Plain cached runs beside the same model without a cache, each row alone: the largest difference of any logit, "
-        "and what rounding explains (in float64 that of this very model, times 16)."
+        f"and what rounding explains{' (in float64 that of this very model, times 16)' * exact}."
     )
+    if narrow:
+        told += (
+            " Marked *: what float64 rounds to is not known here, so what float32 would is allowed; a fault that moves "
+            "logits by less is not seen there."
+        )
     if twin:
         told += (
             " Twin: the model's own class and weights, as few of its layers as have one of each kind, where float64 of "
@@ -112,7 +119,15 @@ def soundness(block: dict[str, Any]) -> dict[str, Any]:
         "Is the yardstick sound?",
         text=told,
         columns=["plain cached run", "difference", "explained", ""],
-        rows=[[r["path"], r["error"], r["bound"], within(r["error"], r["bound"])] for r in rows],
+        rows=[
+            [
+                f"{r['path']}{' *' * bool(r.get('narrow'))}",
+                r["error"],
+                r["bound"],
+                within(r["error"], r["bound"]),
+            ]
+            for r in rows
+        ],
     )
 
 
@@ -135,11 +150,13 @@ def page(
     answers: list[dict[str, str]] | None = None,
     under: str = "",
     pills: list[dict[str, str]] | None = None,
+    meant: Mapping[str, str] | None = None,
 ) -> str:
     """The page as text. Everything but our own SVG is escaped. verdict: stands before `reason`, in its own
     colour and with its sign, which is a line and those that stand smaller below it; good: the colour of any other words there, or whether they are good news.
     links: `(name, target)` below. answers: what was said, with `text`, `said` and `kind`. under: what
-    stands below the title. pills: several verdicts, each with `text`, `kind` and `sign`, in place of the one."""
+    stands below the title. pills: several verdicts, each with `text`, `kind` and `sign`, in place of the one. meant:
+    what a word means on this page alone, as `glossary.of_result` has it."""
     verdict = "" if pills else verdict
     blocks = [_whole(block) for block in sections]
     tone = good if isinstance(good, str) else "good" if good else "bad"
@@ -148,7 +165,7 @@ def page(
     outcome = ", ".join(str(pill["text"]) for pill in pills or ()) or verdict
     return _template().render(
         title=title, tab=f"{outcome} \u00b7 {title}" if outcome else title,
-        words=glossary.of_page(verdict, pills or (), sections), sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
+        words=glossary.of_page(verdict, pills or (), sections, meant or {}), sections=blocks, style=_beside("page.css"), script=_beside("page.js"), verdict=verdict, tone=tone,
         reason=reason.splitlines() or [""] * bool(verdict),
         sign=SIGNS.get(verdict), links=links, answers=answers or [], under=under, pills=pills,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from harness.model.sampler import Sampler
 from harness.pipeline import drive, yardstick
 from harness.pipeline import judge as judging
 from harness.pipeline.judge import judge
+from harness.report import html
 from harness.task.architectures.families import COMMON, FAMILIES
 
 BASE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 300,
@@ -38,7 +39,12 @@ def _model(architecture: str, values: dict[str, Any], dtype: str = "float32") ->
 
 
 def _judged(
-    loaded: Loaded, batch: int = 1, tokens: int = 18, steps: int = 10, away: float | None = None
+    loaded: Loaded,
+    batch: int = 1,
+    tokens: int = 18,
+    steps: int = 10,
+    away: float | None = None,
+    oracle: bool = True,
 ) -> Any:
     ids = torch.randint(3, 300, (batch, tokens), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
@@ -50,7 +56,8 @@ def _judged(
     greedy = Sampler(_greedy())
     path = drive.drive(live, greedy, steps, given)
     restored = path if away is None else replace(path, logits=path.logits * (1 + away))
-    return judge(loaded, captured.state, path, restored, CompareConfig("lossless", noise_chunk=7))
+    settings = CompareConfig("lossless", noise_chunk=7, oracle=oracle)
+    return judge(loaded, captured.state, path, restored, settings)
 
 
 GPT2 = {"n_embd": 48, "n_head": 4, "n_layer": 2, "vocab_size": 300}
@@ -160,12 +167,15 @@ def test_a_window_the_model_ignores_is_unsound() -> None:
     assert judged.verdict == "unsound", judged.soundness
 
 
+@pytest.mark.parametrize("oracle", [True, False])
 @pytest.mark.parametrize("least, verdict", [(1e-3, "unsound"), (1e-12, "exact")])
-def test_a_clamp_that_one_form_of_a_recurrence_has_is_unsound(least: float, verdict: str) -> None:
+def test_a_clamp_that_one_form_of_a_recurrence_has_is_unsound(
+    least: float, verdict: str, oracle: bool
+) -> None:
     """The library's Nemotron-H clamps time steps where it scans a prompt and not where it decodes: 1e-5,
     no more than float32 rounds to, and another function. Its twin has nothing to clamp."""
     kind, values = FAMILIES["nemotron_h"]
-    judged = _judged(_model(kind, {**COMMON, **values, "time_step_min": least}))
+    judged = _judged(_model(kind, {**COMMON, **values, "time_step_min": least}), oracle=oracle)
     assert judged.verdict == verdict, judged.reason
     worst = max(row["error"] / row["bound"] for row in judged.soundness["paths"])
     assert worst > 1e5 if verdict == "unsound" else worst < 1, worst
@@ -177,7 +187,11 @@ def test_a_kernel_that_rounds_to_float32_is_judged_by_float32(monkeypatch) -> No
     def bounds() -> list[float]:
         judged = _judged(_model("llama", {"rms_norm_eps": 1e-5}))
         assert judged.verdict == "exact", judged.reason
-        return [row["bound"] for row in judged.soundness["paths"] if "float64" in row["path"]]
+        rows = [row for row in judged.soundness["paths"] if "float64" in row["path"]]
+        assert len({row.get("narrow") for row in rows}) == 1
+        marked = "Marked *" in html.soundness(judged.soundness)["text"]
+        assert marked is bool(rows[0].get("narrow"))
+        return [row["bound"] for row in rows]
 
     assert max(bounds()) < 1e-12
     norm = LlamaRMSNorm.forward

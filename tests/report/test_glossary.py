@@ -49,3 +49,13 @@ def test_a_picture_of_an_evaluation_names_its_measure_and_when_it_was_asked_only
     assert intervals.titled(one, "nll", "after") == "NLL of the expected text"
     assert intervals.titled(one, "contains", "after") == "Right answers"
     assert intervals.titled(two, "contains", "before") == "Right answers, asked before pruning"
+
+
+def test_without_a_float64_run_a_page_explains_its_verdict_by_the_noise_floor() -> None:
+    run = {"curves": {"restored": {}}, "oracle": {"restored": None, "plain": None}}
+    told, asked = (html.page("t", [], "equivalent", "why", meant=glossary.of_result(r)) for r in (
+        run, run | {"oracle": {"restored": 0.0, "plain": 1.0}},
+    ))  # fmt: skip
+    assert "compare.oracle=false" in told and "float64 at most twice" not in told
+    assert "float64 at most twice" in asked and "compare.oracle=false" not in asked
+    assert not glossary.of_result({"oracle": {}}), "nothing was compared"

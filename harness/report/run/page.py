@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report import footer, headline, loop
+from harness.report import footer, glossary, headline, loop
 from harness.report.badge import badge, pills
 from harness.report.html import cell, grouped, link, page, section, within
 from harness.report.names import FORCED, beside, itself_as, judged_by, plain
@@ -59,7 +59,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         said, own = loop.sentence(result, steps), loop.pills(result, steps)
         sections = [*loop.sections(result, steps), *sections]
     text = page(footer.title(result, path.parent), sections, words, said, colour,
-                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), footer.under(result, path.parent), own)  # fmt: skip
+                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), footer.under(result, path.parent), own, glossary.of_result(result))  # fmt: skip
     write_text(path, text)
     return path
 

@@ -32,7 +32,8 @@ def sections(result: dict[str, Any]) -> list[dict[str, Any]]:
         columns=["what", "error", "allowed", ""],
         rows=rows,
     )
-    return [own, soundness(result["soundness"])]
+    asked = result["oracle"].get("restored") is not None
+    return [*[own] * asked, soundness(result["soundness"])]
 
 
 def _error(key: str, whose: str, free: bool) -> str:
