@@ -103,8 +103,7 @@ def mending(faults: Sequence[str]) -> str:
 
 
 class NotRestored(HarnessError):
-    """What a restore refuses. found: what does not fit. remedy: how to mend it, where that is not what such a
-    refusal usually says. instead: what else lets a damaged state through."""
+    """What a restore refuses. found: what does not fit. remedy: how to mend it. instead: what else lets a damaged state through."""
 
     exit_code = 3
     found, remedy, instead = "", "", ""
@@ -137,7 +136,7 @@ class SnapshotInvalid(NotRestored):
             remedy = (
                 "What made this state (a variant of your own, or the harness) has to be mended."
             )
-        self.found = f"{what}:\n{shown}{more}\n"
+        self.found, self.remedy = f"{what}:\n{shown}{more}\n", remedy
         super().__init__(f"{self.found}{remedy}")
 
 
@@ -193,13 +192,12 @@ class RestoreRefused(NotRestored):
         told = f"restore refused: what was saved at {where} {what}:\n{rows}\n{why}{why and ' '}"
         blame, stop, _ = remedy.rpartition(". ")
         self.found = f"{told}{blame}{stop}"
-        if not fits:
-            self.remedy = f"{remedy}."
         anyway = (
             ", or pass `restore.strict=false` to restore anyway (what was waived is recorded and the verdict is at "
-            "best `drifted`)."
+            "best `drifted`)"
         )
-        super().__init__(f"{told}{self.remedy or remedy + anyway}")
+        self.remedy = f"{remedy}{anyway * fits}."
+        super().__init__(f"{told}{self.remedy}")
 
 
 def printable(text: str) -> str:

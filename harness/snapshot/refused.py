@@ -11,6 +11,7 @@ WHERE = re.compile(
 )
 REFUSED = "refused"
 PURPOSE = "Damaged on purpose by fault="  # begins the remedy of what a fault did
+DAMAGE = re.compile(r"does not match its digest|is missing|truncated|has \d+ bytes, the manifest")
 WORDS = {  # of what is loaded and is not what was saved with: nothing else is told in a digest
     "token_embeddings": "the embedding table that is loaded is not",
     "layer_norm": "the norms of the model that is loaded are not",
@@ -36,6 +37,8 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
     first, *others = known
     element = str(cause.get("element"))
     words, figures = in_words(result)
+    if not words and any(DAMAGE.search(str(fault)) for fault in result.get("faults") or []):
+        words = "the snapshot is damaged"
     number = f"element {BY_NAME[element].number} {element}" if element in BY_NAME else ""
     if number and element not in first:
         first = f"{number}: {first}"

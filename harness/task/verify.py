@@ -27,7 +27,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         seconds = time.perf_counter() - start
         record: dict[str, Any] = {
             "verdict": "refused" if faults else UNJUDGED,
-            "reason": machine.many(len(faults), "fault")
+            "reason": f"{machine.many(len(faults), 'fault')}: {faults[0]}"
             if faults
             else "every byte matches its digest",
             "time_s": {"verify": seconds},
@@ -39,7 +39,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             size = store.stored_bytes(source)
         except SnapshotInvalid:
             manifest = None
-    say.done(record["reason"])
+    say.done(machine.many(len(faults), "fault") if faults else record["reason"])
     sections, waived = [], ""
     if manifest:
         record["snapshot"] = Stored(snapshot, manifest).block()
@@ -53,6 +53,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         waived = told(waived_earlier(manifest["documents"]))
         signed = f", signed by {record['signed_by']}" * bool(record["signed_by"])
         what = f"Snapshot {manifest['id']}: {machine.many(manifest['tokens'], 'token')}, {machine.human(size)} on disk{signed}."
+        if needed := _needed(manifest):
+            what += f" It {needed.replace(':', '', 1)}."
         sections.append(html.section("What was verified", text=what))
         sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
     numbered = [[i, fault] for i, fault in enumerate(faults, 1)]
@@ -67,12 +69,26 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         files = machine.many(len(rows), "file")
         what = f"every byte of its {files} matches its digest{by}"
         say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
+        if needed := _needed(manifest):
+            say.line(needed)
         if waived:
             say.line(waived)
     if left := leftovers.beside(store.place(snapshot)):
         say.line(left)
     say.line(f"report: {shown(folder)}/report.html")
     return outcome
+
+
+def _needed(manifest: dict[str, Any]) -> str:
+    """Which other snapshots hold a part of it, so that it cannot be moved or kept without them; empty for none."""
+    places = ", ".join(sorted({row["place"] for row in manifest["lineage"]}))
+    files = machine.many(sum(row["file"] in _taken(manifest) for row in manifest["files"]), "file")
+    mend = "task=save compact=true makes one that needs no other"
+    return f"needs: {places} beside it, for {files} of K/V ({mend})" if places else ""
+
+
+def _taken(manifest: dict[str, Any]) -> set[str]:
+    return {file for row in manifest["lineage"] for file in row["files"]}
 
 
 def _owner(manifest: dict[str, Any], file: str) -> str:

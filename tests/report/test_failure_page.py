@@ -52,6 +52,30 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
     assert "report: runs/resume/" in done.out
 
 
+def test_the_page_of_a_damaged_snapshot_says_the_remedy_itself(harness) -> None:
+    assert harness("task=save", "out=one").code == 0
+    (payload,) = Path("one").glob("kv-*.safetensors")
+    data = bytearray(payload.read_bytes())
+    data[-1] ^= 1
+    payload.write_bytes(data)
+    done = harness("task=resume", "snapshot=one")
+    page = (done.folders[0] / "report.html").read_text()
+    mend = page.split("How to mend it")[1].split("</p>")[0]
+    assert done.code == 3 and "Restore it from a backup or save it again" in mend
+    assert "Restore it from a backup or save it again" in " ".join(done.out.split())
+    assert done.result["remedy"] in done.result["reason"]
+    assert done.result["conclusion"].startswith("Not restored: the snapshot is damaged (element 1")
+    checked = harness("task=verify", "snapshot=one")
+    assert checked.code == 3 and "1 fault: kv-" in checked.result["conclusion"]
+
+
+def test_what_is_newer_is_not_called_damaged() -> None:
+    told = {"verdict": "refused", "reason": "r", "faults": ["format_version 9 is newer than 2"]}
+    assert "damaged" not in failure.headline(told, Path("x"))
+    told["faults"].append("kv-a.safetensors is missing")
+    assert "the snapshot is damaged" in failure.headline(told, Path("x"))
+
+
 @pytest.mark.parametrize("fault, able", [("layer_swap", True), ("bit_flip", False)])
 def test_what_a_run_damaged_itself_is_said_to_be_damaged_on_purpose(harness, fault, able) -> None:
     done = harness(f"fault={fault}", "steps=2")
@@ -87,7 +111,7 @@ def test_what_is_damaged_comes_first_and_no_path_of_this_machine_is_shown(harnes
     page = (done.folders[0] / "report.html").read_text()
     headline = page.split('class="conclusion"')[1].split("</p>")[0]
     (fault,) = done.result["faults"]
-    assert f"Not restored: element 1 kv_cache: {fault}." in headline
+    assert f"Not restored: the snapshot is damaged (element 1 kv_cache: {fault})." in headline
     assert page.index("<h2>Diagnosis") < page.index("<h2>Run it again")
     assert str(done.folders[0].absolute()) not in page
 

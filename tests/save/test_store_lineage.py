@@ -1,5 +1,6 @@
 """A chat grows by its new tokens; what the parent holds is referred to, found again and verified."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -201,3 +202,15 @@ def test_a_damaged_or_foreign_parent_is_not_built_upon(tmp_path):
     next((tmp_path / "a").glob("kv-*")).unlink()
     assert not saved(state, tmp_path / "b", settings())["lineage"]
     assert_same(state, store.load(tmp_path / "b")[0])
+
+
+def test_verify_says_what_a_snapshot_needs_beside_it(harness, tmp_path):
+    saved(big(512), tmp_path / "a", settings())
+    back, _ = store.load(tmp_path / "a")
+    saved(grown(back, 16, 1), tmp_path / "b", settings())
+    done = harness("task=verify", f"snapshot={tmp_path / 'b'}")
+    assert done.code == 0 and re.search(r"^needs: a beside it, for 1 file of K/V", done.out, re.M)
+    page = (done.folders[0] / "report.html").read_text()
+    assert "It needs a beside it" in page
+    alone = harness("task=verify", f"snapshot={tmp_path / 'a'}", "name=alone")
+    assert alone.code == 0 and "needs" not in alone.out

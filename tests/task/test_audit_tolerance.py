@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.report.audit import page
+from harness.report.audit import figures, page
 from harness.snapshot import record
 from harness.task import audit
 from harness.task.audit import derivation, report, tolerance
@@ -315,6 +315,25 @@ def test_a_bound_that_an_audit_states_is_the_one_that_it_holds_a_figure_to(
     assert explained("max_abs_diff", was, was + 0.98 * most, [noise])
     assert not explained("max_abs_diff", was, was + 1.02 * most, [noise])
     assert bounds(again, again, []) == {}
+
+
+def test_every_row_that_is_another_names_what_it_was_held_to(again: Result) -> None:
+    """Rows of lists as well: digests, steps, noise, yardstick; those that are the same name nothing."""
+    other = copy.deepcopy(again)
+    rounded(other)
+    other["environment"]["threads"] = 99
+    other["elements"][0]["digest"] = "f" * 64
+    other["soundness"]["scale"]["error"] *= 1.5
+    held = bounds(other, again, changes(other["environment"], again["environment"]))
+    _, rows = figures.rows(other, again, held)
+    apart = [row for row in rows if row[2] and row[2] != figures.short("the same")]
+    names = [row[0] for row in apart]
+    assert {*figures.LISTS.values()} & {*names} == {
+        figures.LISTS[key] for key in ("elements", "curves", "noise_floor", "soundness")
+    }
+    assert all(row[3] and row[4] for row in apart), apart
+    assert not any(row[3] for row in rows if row not in apart)
+    assert {*figures.lists(again)} <= {*held}
 
 
 def test_speeds_are_compared_whatever_they_are_told_as() -> None:

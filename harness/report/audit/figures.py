@@ -145,8 +145,9 @@ def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]
     was_, now_ = lists(one), lists(two)
     for what in dict.fromkeys([*was_, *now_]):
         first, second = was_.get(what, []), now_.get(what, [])
+        bound = held.get(what) or {} if first != second else {}
         row = [LISTS[what], short(len(first)), beside(first, second)]
-        made.append(row + ["", ""] * bool(held))
+        made.append(row + [bound.get(key, "") for key in ("held_to", "why")] * bool(held))
     alike = sum(was.get(what) == now.get(what) for what in was)
     count = f"{alike} of {len(was)}" if alike < len(was) else f"all {len(was)}"
     of = "what it names of the refusal" if came(one) == "refused" else "its figures"

@@ -23,6 +23,7 @@ from harness.report.sweep.verdicts import STOPPED
 LONG = 100  # characters; what is said below so many begins a line of its own
 FEW = 4  # options that are named one by one
 DRAWS = "The seed draws nothing with sampling=greedy."
+SAME = "so every point is the same run: sampling=sample draws"
 IDLE = "could not begin"
 
 BESIDE = (agreement.beside, price.caution)
@@ -49,6 +50,8 @@ def told(
     else:
         first, more = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more}"
+    if axes == ["seed"] and rows[1:] and seeds.inert(rows, axes):
+        first = f"{DRAWS[:-1]}, {SAME}.\n{first}".strip()
     long = len(first) > LONG or any(row["verdict"] in STOPPED for row in rows)
     apart = "\n" if long else " "
     text = f"{first}{apart}{answer.strip()}".strip()

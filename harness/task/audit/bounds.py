@@ -8,7 +8,7 @@ from harness.compare.soundness import FACTOR as SPREAD
 from harness.report.audit import figures
 from harness.snapshot.result import GOOD
 from harness.task.audit import refusal
-from harness.task.audit.difference import EXACT, FACTOR, FORMLESS, allowance
+from harness.task.audit.difference import EXACT, FACTOR, FORMLESS, ROUNDED, allowance
 from harness.task.audit.tolerance import FREE, HEADERS
 
 EQUAL = "equal", "the same wherever it runs"
@@ -24,6 +24,26 @@ ERROR = (
     "another order of the same sums moves an error of rounding within that factor",
 )
 STORED = f"within {HEADERS:.0%}", "the files' headers name versions"
+NOISE = (
+    f"each within a factor of {SPREAD:.0f}",
+    "another order of the same sums moves an error of rounding within that factor",
+)
+LISTS = {  # of values that a page counts in one row: as `difference` and `tolerance` judge them
+    "text.token_ids": EQUAL,
+    "text.restored_ids": EQUAL,
+    "elements": (
+        "equal but " + " and ".join((", ".join(ROUNDED[:-1]), ROUNDED[-1])),
+        "these were computed in floating point, and their figures are compared instead",
+    ),
+    "curves": (
+        f"as many steps, the noise on average within a factor of {SPREAD:.0f}",
+        "the highest step of the restored run is a figure above",
+    ),
+    "noise_floor": NOISE,
+    "soundness": NOISE,
+    "diagnosis.picture": refusal.ROUNDED,
+    "known.elements": refusal.ROUNDED,
+}
 
 
 def bounds(
@@ -42,10 +62,12 @@ def bounds(
 def _every(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:  # fmt: skip
     if again.get("verdict"):
         yield "verdict", BITS if again["verdict"] in GOOD else EQUAL
+    listed = figures.lists(recorded) | figures.lists(again)
     if figures.came(again):
         named = [key for key in figures.figures(again) if key != "verdict"]
-        yield from ((key, refusal.ROUNDED) for key in named)
+        yield from ((key, refusal.ROUNDED) for key in [*named, *listed])
         return
+    yield from ((key, LISTS[key]) for key in listed)
     for block in ("metrics", "oracle", "size"):
         was, now = recorded.get(block) or {}, again.get(block) or {}
         for key in dict.fromkeys([*was, *now]):

@@ -15,7 +15,7 @@ from harness.pipeline.evaluation.record import FILES, Evaluation
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
 from harness.task.audit import derivation
-from harness.task.audit.bounds import bounds
+from harness.task.audit.bounds import LISTS, bounds
 from harness.task.audit.difference import compare, formed, since, turns
 from harness.task.audit.evaluation import differences
 from harness.task.audit.evidence import edited
@@ -163,7 +163,9 @@ def _point(
         if finding.what not in said:
             why = "the results that it kept differ here, and the report does not say so"
             yield Finding(f"{name}: {finding.what}", finding.recorded, finding.found, why)
-    if "bounds" in entry and entry["bounds"] != bounds(one, two, changed):
+    held = bounds(one, two, changed)
+    older = {key: told for key, told in held.items() if key not in LISTS}  # before lists had theirs
+    if "bounds" in entry and entry["bounds"] not in (held, older):
         why = "not what its two results are held to"
         yield Finding(f"{name}: bounds", "as reported", "others", why)
     if changed != (document.get("environment") or {}).get(name):

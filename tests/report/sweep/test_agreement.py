@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from sweeps import points
+
 from harness.report.sweep import agreement, choice, heading, summary
 
 ROW = {
@@ -85,3 +87,18 @@ def test_a_budget_that_the_best_does_not_read_is_said_to_tie_by_nobody() -> None
     assert said.startswith("Beside prune=none, the full cache: all 2 came back as saved;")
     assert "by mean KL: prune=random prune.ratio=0.5 (0.01 nats" in said
     assert "no policy" in said and "ratio=0.25" not in said
+
+
+def test_a_sweep_over_a_seed_that_draws_nothing_says_so_first(tmp_path) -> None:
+    same = [
+        {**row, "task": "experiment", "sampling": "greedy", "verdict": "equivalent"}
+        for row in points({}, {}, {})
+    ]
+    rows = [{**row, "prune": "none", "seed": str(i)} for i, row in enumerate(same)]
+    _, text, _ = heading.told(tmp_path, rows, ["seed"], {}, 3, 0)
+    assert text.startswith(
+        "The seed draws nothing with sampling=greedy, so every point is the same run"
+    ), text
+    rows[1]["kl_mean"], rows[1]["kl_max"] = 0.5, 0.7
+    _, text, _ = heading.told(tmp_path, rows, ["seed"], {}, 3, 0)
+    assert "draws nothing" not in text
