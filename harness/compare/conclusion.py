@@ -8,6 +8,7 @@ from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, time
 from harness.snapshot.words import numbered, purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
+LONG = 24  # characters of what is no word: tokens of which none is a space
 WRONG = ("drifted", "diverged")
 NO_NUMBERS = "its logits are not numbers"
 
@@ -90,19 +91,23 @@ def _in_words(result: Mapping[str, Any]) -> str:
     """The first other token in words, where the texts are of the row that has it."""
     text, first = result.get("text") or {}, (result.get("metrics") or {}).get("first_divergence")
     if text.get("apart"):
-        return _told(result, *text["apart"]) or _ids(result, text)
-    ids = zip(text.get("token_ids") or [], text.get("restored_ids") or [])
+        return _bracket(result, quoted(*text["apart"])) or _ids(result, text)
+    ids = [*zip(text.get("token_ids") or [], text.get("restored_ids") or [])]
     place = next((i for i, (a, b) in enumerate(ids) if a != b), None)
     if place is None or place - 1 != first:
         return ""
-    words = numbered(text)
-    told = _told(result, str(words.get("continuation")), str(words.get("restored")))
-    return told or _ids(result, text)
+    words, pieces = numbered(text), text.get("pieces") or {}
+    said = quoted(str(words.get("continuation")), str(words.get("restored")))
+    if said and pieces and max(map(len, (part for side in said for part in side.split()))) > LONG:
+        full, own = (pieces[part][place].strip() for part in ("continuation", "restored"))
+        if not full or not own or full == own:
+            return _ids(result, {"apart_ids": ids[place]})
+        said = full, own
+    return _bracket(result, said) or _ids(result, text)
 
 
-def _told(result: Mapping[str, Any], full: str, own: str) -> str:
-    """The first words of two texts that are not the same, as a bracket."""
-    said = quoted(full, own)
+def _bracket(result: Mapping[str, Any], said: tuple[str, str] | None) -> str:
+    """The first words of two texts that are not the same, the uninterrupted run's first."""
     return f' ("{said[1]}" where {_whose(result)} says "{said[0]}")' if said else ""
 
 

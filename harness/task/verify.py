@@ -69,7 +69,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         files = machine.many(len(rows), "file")
         what = f"every byte of its {files} matches its digest{by}"
         say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
-        if needed := _needed(manifest):
+        if manifest and (needed := _needed(manifest)):
             say.line(needed)
         if waived:
             say.line(waived)

@@ -190,12 +190,13 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
         if k in said
     ]
     if places:
-        start = places[0][0]
+        steps = [part[:1] for part in spans.values()]
+        starts = [part[0][0] for part in steps if part] if all(steps) else [places[0][0]] * 2
         cut = [
             f"{text[start : start + PART]}{'...' * (len(text) > start + PART)}"
-            for text in (one, two)
+            for start, text in zip(starts, (one, two))
         ]
-        lines.append(f"from the first other word on: {escape(repr(cut[0]))} against {escape(repr(cut[1]))}")  # fmt: skip
+        lines.append(f"from where they part: {escape(repr(cut[0]))} against {escape(repr(cut[1]))}")
     ids = said.get("token_ids") or []
     note = command.of_ids(ids, "said", judged and said.get("restored_ids", ids) == ids, without)
     text = f"{note[0].upper()}{note[1:]}." if note else ""

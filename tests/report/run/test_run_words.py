@@ -48,6 +48,24 @@ def test_a_sentence_names_the_near_tie_that_flipped():
     assert "but for a near tie at step 13, which rounding decides" in conclusion(result)
 
 
+def test_the_first_other_token_is_quoted_where_nothing_stands_between_the_words():
+    """Of a chat of ids without text, or of a script without spaces, a whole text would be one word."""
+    same, one, two = "<11111>" * 5, "<22222>", "<33333>"
+    pieces = {"continuation": ["<11111>"] * 5 + [one], "restored": ["<11111>"] * 5 + [two]}
+    text = {"continuation": "", "restored": "", "shown": {"continuation": same + one, "restored": same + two},
+            "token_ids": [1] * 5 + [2], "restored_ids": [1] * 5 + [3], "pieces": pieces}  # fmt: skip
+    figures = {"max_abs_diff": 1.0, "first_divergence": 4}
+    result = {"verdict": "diverged", "metrics": figures, "text": text}
+    told = conclusion(result)
+    assert '("<33333>" where the uninterrupted run says "<22222>")' in told and same not in told
+    marked = run._text({**text, **text["shown"]})["marked"]
+    assert marked.endswith(
+        "from where they part: &#x27;&lt;22222&gt;&#x27; against &#x27;&lt;33333&gt;&#x27;"
+    )
+    mute = {**text, "pieces": {side: ["<11111>"] * 5 + [""] for side in pieces}}
+    assert "(id 3 where the uninterrupted run chooses 2)" in conclusion({**result, "text": mute})
+
+
 def test_what_was_required_is_said_and_what_would_let_it_through(harness):
     done = harness("quantize=int4", "steps=4")
     told = "equivalent or better (compare.require=equivalent); this is drifted: exit code 1. compare.require=drifted lets it through."
@@ -105,10 +123,10 @@ def test_what_steps_chose_otherwise_is_marked_step_by_step():
 def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_a_word():
     said = {"prompt": "p", "continuation": " y is 60 . the monk", "restored": " y is 69 . the boy"}
     assert run._text(said)["marked"].endswith(
-        "from the first other word on: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
+        "from where they part: &#x27;60 . the monk&#x27; against &#x27;69 . the boy&#x27;"
     )
     for same in ({**said, "restored": said["continuation"]}, {"continuation": "a"}):
-        assert "first other" not in run._text(same)["marked"]
+        assert "they part" not in run._text(same)["marked"]
     forced = "what it chooses at each step, the tokens of the uninterrupted run being fed (teacher forcing)"
     shown = run._text(said)["marked"]
     assert f'restored, {forced}:  y is <mark class="first">69</mark>' in shown
@@ -116,7 +134,7 @@ def test_what_the_restored_run_chose_is_no_text_of_its_own_and_first_differs_at_
     assert "forcing" not in run._text({"continuation": "a"})["marked"]
     longer = {"continuation": "k is 5", "restored": "k is 5 . ok"}
     assert run._text(longer)["marked"].endswith(
-        "from the first other word on: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
+        "from where they part: &#x27;5&#x27; against &#x27;5 . ok&#x27;"
     )
 
 
