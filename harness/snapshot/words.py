@@ -1,7 +1,7 @@
 """Where two texts differ, in words."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -95,6 +95,17 @@ def apart(places: list[str]) -> list[str]:
         if len(set(short)) == len(short):
             return short
     return [part[-1] if part else place for part, place in zip(parts, places)]
+
+
+def spanned(numbers: Sequence[int]) -> str:
+    """`0 to 27`, `0, 2 to 5`: rising whole numbers, neighbours as a span."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
 
 
 def purpose(result: Mapping[str, Any]) -> str:

@@ -13,9 +13,11 @@ from harness.save import leftovers, store
 from harness.snapshot.elements import DIGEST, called
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
+from harness.snapshot.words import spanned
 
 ELEMENT_COLUMNS = ["#", "element", "kept as", DIGEST, called("layer_norm", "digest")]
 RECORD = ("inspect.json", "inspect.json")  # a link of the page: its name, its target
+EACH = "bytes of each"
 SHOWN = 2000  # characters of text at most
 
 
@@ -51,7 +53,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     ]
     digests = [[*row[:3], *(html.cell(d, kind="digest") for d in row[3:])] for row in elements]
     write_json(folder / "inspect.json", {"text": said, "facts": dict(facts), "layers": layers})
-    columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", "bytes"]
+    columns = ["layer", "kind", "window", "segments", "seen", "kept", "first", "last", EACH]
     page = html.page(
         _titled(str(source)),
         [
@@ -61,7 +63,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             html.section(
                 "Layers",
                 columns=columns,
-                rows=[list(map(html.grouped, r.values())) for r in layers],
+                rows=[list(map(html.grouped, row)) for row in folded(layers)],
             ),
             *footer.sections(made, folder),
         ],
@@ -80,7 +82,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.line()
     console.tabled(say, "The 13 elements", ELEMENT_COLUMNS, elements)
     say.line()
-    console.tabled(say, "Layers", columns, [list(r.values()) for r in layers])
+    console.tabled(say, "Layers", columns, folded(layers))
     return Outcome(0, UNJUDGED, str(folder), "every byte matches its digest")
 
 
@@ -217,3 +219,11 @@ def layer_rows(state: State) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def folded(layers: list[dict[str, Any]]) -> list[list[Any]]:
+    """Rows of `layer_rows` as a table: one for all that are alike, numbered as a span, the order that of their first."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for number, *rest in (row.values() for row in layers):
+        alike.setdefault(tuple(rest), []).append(number)
+    return [[spanned(numbers), *rest] for rest, numbers in alike.items()]

@@ -14,6 +14,7 @@ from harness.report.terminal.console import fitted
 from harness.save import store
 from harness.snapshot.state import State
 from harness.task import diff
+from harness.task.diff import deviation
 from harness.task.diff.deviation import (
     BRIEF,
     Deviation,
@@ -260,8 +261,23 @@ def test_where_an_answer_begins_is_said_in_words_and_logits_after_other_tokens_a
     assert rows["next_position", "[0]"]["bits"] == rows["next_position", "[0]"]["amount"] == ""
     page = (done.folders[0] / "report.html").read_text()
     assert (
-        ">where what was generated begins</td>" in page and ">tokens seen by layer 0</td>" in page
+        ">where what was generated begins</td>" in page
+        and ">tokens seen by layers 0 to 1</td>" in page
     )
     logits = next(d for d in done.result["differences"] if d["what"] == "logits")
     assert logits["gap"] is None and done.result["verdict"] == "unjudged"
     assert not done.result["logits"], "no next step is taken after other tokens"
+
+
+def test_layers_that_kept_as_many_other_tokens_share_a_row() -> None:
+    """One that kept another number, and what is no count of tokens, have their own."""
+    rows = [
+        deviation.Deviation("kv_format", f"layers[{i}].{part}", "97", "103")
+        for i in range(28)
+        for part in ("kept", "seen")
+    ]
+    other = deviation.Deviation("kv_format", "layers[28].kept", "97", "99")
+    logits = deviation.Deviation("logits", "[0, 0]", "1", "2")
+    told = [d.place for d in deviation.folded([*rows, other, logits])]
+    first = ["tokens kept by layers 0 to 27", "tokens seen by layers 0 to 27"]
+    assert told == [*first, "tokens kept by layer 28", logits.place]

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 from harness.pipeline.snapshot import text_of
+from harness.task.inspect import folded
 
 
 def test_a_snapshot_is_shown_as_a_person_wants_it(harness, place) -> None:
@@ -78,3 +79,17 @@ def test_facts_are_read_as_words_not_as_json(harness) -> None:
     said = harness("task=inspect", "snapshot=a").out
     assert "llama, num_hidden_layers 2, hidden_size 128" in " ".join(said.split())
     assert '{"' not in said
+
+
+def test_layers_that_are_alike_share_a_row() -> None:
+    """In a hybrid each kind has its own; a layer that holds fewer tokens stays apart."""
+    rows = [{"layer": i, "kind": "full", "kept": 9} for i in range(28)]
+    assert folded(rows) == [["0 to 27", "full", 9]]
+    for i in (5, 11, 12):
+        rows[i]["kind"] = "sliding"
+    rows[27]["kept"] = 8
+    assert folded(rows) == [
+        ["0 to 4, 6 to 10, 13 to 26", "full", 9],
+        ["5, 11 to 12", "sliding", 9],
+        ["27", "full", 8],
+    ]

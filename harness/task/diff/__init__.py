@@ -24,6 +24,7 @@ from harness.task.diff.deviation import (
     continued,
     continues,
     explained,
+    folded,
     read_alike,
 )
 
@@ -100,13 +101,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     ]
     both = [[n, these[n]] for n in names if these.get(n) == those.get(n) and these[n] is not None]
     sections = [
-        _table("Differences", own, COUNTED * bool(own)),
+        _table("Differences", folded(own), COUNTED * bool(own)),
         *[html.section("What they are", text=IDS, columns=["what", "a", "b", ""], rows=what)]
         * bool(what),
         html.section("What both are", columns=["what", "a and b"], rows=both, fold=True),
     ]
     if derived := [d for d in listed if d not in own]:
-        sections.insert(1, _table("What follows from them", derived, DERIVED, fold=True))
+        sections.insert(1, _table("What follows from them", folded(derived), DERIVED, fold=True))
     if not deviations:
         counts = [[name.replace("_", " "), html.grouped(count)] for name, count in held.items()]
         sections[0] = html.section("What was compared, and is the same", columns=["what", "how many"], rows=counts)  # fmt: skip
@@ -130,7 +131,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.line(f"{word}{said}" if word else f"{said[0].upper()}{said[1:]}")
         say.line()
         if deviations:
-            tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in own])
+            tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in folded(own)])
             say.line()
             if figures:
                 tabled(say, "In logits", columns, figures)

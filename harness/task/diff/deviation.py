@@ -1,7 +1,7 @@
 """Where two states begin to differ: field by field, tensor by tensor, bit by bit."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -13,6 +13,7 @@ from harness.pipeline.snapshot import words
 from harness.report.terminal.console import number
 from harness.snapshot.elements import called
 from harness.snapshot.state import State
+from harness.snapshot.words import spanned
 
 UNCHANGED = "and so are their K/V, bit for bit"
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
@@ -27,7 +28,7 @@ TENSORS = (
     "rng",
 )  # beside those of layers
 BRIEF = ["what and where", "a", "b", "how much"]
-HELD = re.compile(r"layers\[(\d+)\]\.(kept|seen)")
+HELD = re.compile(r"layers\[([\d, to]+)\]\.(kept|seen)")
 PLACES = {
     ("next_position", "[0]"): "of the next token",
     ("generation", "begun"): "where what was generated begins",
@@ -61,7 +62,7 @@ class Deviation:
             row, token = (int(number) + 1 for number in at.groups())
             return f"token {token} (index {token - 1})" + f" of row {row}" * (row > 1)
         if self.what == "kv_format" and (at := HELD.fullmatch(self.where)):
-            return f"tokens {at[2]} by layer {at[1]}"
+            return f"tokens {at[2]} by layer{'s' * (not at[1].isdigit())} {at[1]}"
         if told := PLACES.get((self.what, self.where)):
             return told
         return called(self.what, self.where)
@@ -83,6 +84,21 @@ class Deviation:
             b,
             "; ".join(filter(None, (self.amount, self.bits))),
         ]
+
+
+def folded(deviations: Sequence[Deviation]) -> list[Deviation]:
+    """The same, with one row for all layers that kept, or saw, as many other tokens."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    rows: dict[Any, Deviation] = {}
+    for place, d in enumerate(deviations):
+        if d.what == "kv_format" and (at := HELD.fullmatch(d.where)):
+            key = at[2], d.a, d.b
+            alike.setdefault(key, []).append(int(at[1]))
+            rows.setdefault(key, d)
+            rows[key] = replace(rows[key], where=f"layers[{spanned(alike[key])}].{at[2]}")
+        else:
+            rows[place] = d
+    return list(rows.values())
 
 
 def _brief(side: str) -> str:
