@@ -166,6 +166,9 @@ def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str]) -> str:
                 parts = [f"model {model(result)}"] * ("model" not in groups) + parts
                 told.append([_asked(p, axes) for p in parts])
     same = [part for part in told[0] if part and all(part in other for other in told)] if told else []  # fmt: skip
+    same = [
+        part for part in same if not folder.name.startswith(part)
+    ]  # the day, which begins the name
     same += [f"{key} {value}" for key, value in overrides.common(folder, axes).items()]
     return f": {', '.join(same)}" if same else ""
 
@@ -205,11 +208,12 @@ def _overrides(told: Record) -> list[str]:
     return list(map(str, (told.get("overrides") or {}).get("task") or []))
 
 
-def swept(rows: list[Record], axes: list[str], name: str) -> str:
-    """The title of a sweep: what was varied, and the model where that was none of it."""
+def swept(rows: list[Record], axes: list[str], name: str, search: bool = False) -> str:
+    """The title of a sweep, or of a search: what was varied, and the model where that was none of it."""
+    way = "Search" if search else "Sweep"
     models = {str(row.get("model.path") or row.get("model") or "").rstrip("/") for row in rows}
     whose = models.pop().rpartition("/")[2] if len(models) == 1 else ""
-    what = f"Sweep of {', '.join(axes)}" if axes else f"Sweep {name}"
+    what = f"{way} of {', '.join(axes)}" if axes else f"{way} {name}"
     return f"{what}: {whose}" if whose else what
 
 

@@ -71,3 +71,17 @@ def test_what_older_versions_called_the_best_of_a_sweep_is_no_forgery() -> None:
     assert now == "The only exact point, your cache left as it was: cache=cloned (exact, 9 bytes)."
     before = "The only exact point that leaves your cache as it was: cache=cloned (exact, 9 bytes)."
     assert wording.older([now], before, caches) == before
+
+
+def test_a_seed_that_older_versions_chose_is_no_forgery() -> None:
+    row = {"verdict": "diverged", "exit_code": 0, "reason": "", "stored_bytes": 9, "prune": "random",
+           "restore": "equivalent", "tokens": 9, "kept_tokens": 4}  # fmt: skip
+    rows = [row | {"point": str(n), "prune.seed": str(n), "kl_mean": n + 0.5} for n in range(3)]
+    now = summary.told(rows, {})[1]
+    assert "prune.seed=" not in now
+    first = "All 3 came back as saved; pruning changes tokens in each, as is allowed."
+    once = f"{first} Nearest policy to the full cache by mean KL: prune.seed=0 (0.5 nats, 0.00879 KiB)."
+    once = wording.older([now], f"{once} prune=random is a control, no policy.", rows)
+    assert "prune.seed=0 (0.5 nats" in once
+    other = once.replace("prune.seed=0", "prune.seed=2")
+    assert wording.older([now], other, rows) == now, "another seed is no older wording"

@@ -42,7 +42,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     sections += [
         *diagnosis.sections(result.get("diagnosis"), bool(result.get("quantization"))),
         *kept_tokens.sections(result),
-        _text(result["text"], bool(result.get("pruned")), bool(result.get("curves"))),
+        _text(result["text"], altered(result), bool(result.get("curves"))),
     ]
     if result.get("curves"):
         sections += figures(result)
@@ -59,19 +59,19 @@ def write(path: Path, result: dict[str, Any]) -> Path:
         said, own = loop.sentence(result, steps), loop.pills(result, steps)
         sections = [*loop.sections(result, steps), *sections]
     text = page(footer.title(result, path.parent), sections, words, said, colour,
-                links(path.parent, result), answers(result["text"], bool(result.get("pruned"))), footer.under(result, path.parent), own, glossary.of_result(result))  # fmt: skip
+                links(path.parent, result), answers(result["text"], altered(result)), footer.under(result, path.parent), own, glossary.of_result(result))  # fmt: skip
     write_text(path, text)
     return path
 
 
-def answers(text: dict[str, Any], pruned: bool = False) -> list[dict[str, str]]:
-    """Whether what was said holds the expected answer, and what the restored (or pruned) run chose; nothing where
-    none was expected."""
+def answers(text: dict[str, Any], done: str = "") -> list[dict[str, str]]:
+    """Whether what was said holds the expected answer, and what the restored run chose, called by what was `done` to its state;
+    nothing where none was expected."""
     if "expected" not in text:
         return []
     runs = (
         ("Answer of the uninterrupted run:", "continuation"),
-        (f"of the {command.WHOSE[pruned][1]} run, fed the same tokens:", "restored"),
+        (f"of the {command.whose(done)[1]} run, fed the same tokens:", "restored"),
     )
     said = [(words, text[f"{run}_right"]) for words, run in runs]
     first = {"text": f"Expected: {text['expected']!r}.", "said": "", "kind": ""}
@@ -168,7 +168,7 @@ def _step(key: str, value: Any) -> str:
     return f"{name}, counted from 1 (index {value} in result.json)"
 
 
-def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> dict[str, Any]:
+def _text(said: dict[str, Any], done: str = "", judged: bool = True) -> dict[str, Any]:
     said, without = numbered(said), said.get("without_text") or []
     said |= {part: "".join(pieces) for part, pieces in (said.get("pieces") or {}).items()}
     parts = ("prompt", "read", "expected", "continuation", "restored")
@@ -178,7 +178,7 @@ def _text(said: dict[str, Any], pruned: bool = False, judged: bool = True) -> di
         said = {k: v for k, v in said.items() if k != "read" or v}
     else:
         said = {k: v for k, v in said.items() if k != "read"}
-    first, second = command.WHOSE[pruned]
+    first, second = command.whose(done)
     called = {"restored": f"{second}, what it chooses {FORCED}", "read": "then read"}
     called |= {"continuation": f"continuation, {first}"} if "restored" in said else {}
     one, two = (str(said.get(k, "")) for k in ("continuation", "restored"))
@@ -251,11 +251,13 @@ def _compared(result: dict[str, Any]) -> dict[str, float]:
 
 
 def _beside_the_full(result: dict[str, Any]) -> dict[str, str]:
-    """Of a pruned state its tokens and its bytes as shares of the full cache's, by the names of both."""
-    size, full = result["size"], kept_tokens.whole(result)
+    """Of a pruned or quantized state its tokens and its bytes as shares of the full cache's, by the names of both."""
+    size = result["size"]
     tokens, few = size.get("tokens") or 0, size.get("kept_tokens") or 0
+    coded = result.get("quantization") or {}
+    full = kept_tokens.whole(result) if few < tokens else coded.get("plain_bytes")
     told = {plain("kept_tokens"): kept_tokens.share(few, tokens)} if few < tokens else {}
-    if told and full:
+    if full and size["kv_bytes"] < full:
         told[plain("kv_bytes")] = f"{kept_tokens.share(size['kv_bytes'], full)} of the full cache"
     return told
 

@@ -12,7 +12,7 @@ from harness.report.evaluate import page as evaluate
 from harness.report.html import cell, section
 from harness.report.picture import plots
 from harness.report.sweep.variation import group, varied
-from harness.snapshot.cells import best, full, name
+from harness.snapshot.cells import best, full, is_full, name
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import CELL, ROWS
 
@@ -67,9 +67,26 @@ def conclusion(folder: Path, points: list[Row]) -> str:
     said = ", ".join(f"{cell} in {count}" for cell, count in most) + f" of {many}"
     if not most[1:]:
         said = f"{most[0][0]} in {'each of ' * (len(tables) > 1)}{many}"
-    spread = f"{min(shares):.0%}" + f" to {max(shares):.0%}" * (min(shares) < max(shares))
-    told = f"{choice.CHOICE}: {said}. The full cache answers {spread}."
+    told = f"{choice.CHOICE}: {said}. The full cache answers {_spread(whole)}."
     return " ".join([told, *unmoved(folder, points, varied(points))])
+
+
+def alone(folder: Path, points: list[Row]) -> str:
+    """What points are of which one figure says it all, in a sentence: the one cell that each tried, where it is the
+    same in all, and what the full cache answers beside it. Empty of others."""
+    tables = [_read(folder, point) for point in points if point.get(ANSWER) is not None]
+    tables = [rows for rows in tables if rows]
+    if not tables:
+        return ""
+    tried = {name(row) for rows in tables for row in rows if not is_full(row)}
+    said = f"; each point is {tried.pop()}" if len(tried) == 1 else ""
+    return f"The full cache answers {_spread(list(map(full, tables)))}{said}."
+
+
+def _spread(whole: list[Row]) -> str:
+    """The shares of right answers of these rows, from the smallest to the largest."""
+    low, high = (of(row["value"] for row in whole) for of in (min, max))
+    return f"{low:.0%}" + f" to {high:.0%}" * (low < high)
 
 
 def unmoved(folder: Path, points: list[Row], axes: list[str]) -> list[str]:

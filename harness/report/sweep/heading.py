@@ -49,7 +49,7 @@ def told(
         answer += " No point gives a right answer." if wrong else " None reaches anything."
     else:
         first, more = _chosen(folder, rows, axes, ways, first, left)
-        answer += f" {more}"
+        answer += f" {more} {cells.alone(folder, rows)}".rstrip()
     if axes == ["seed"] and rows[1:] and seeds.inert(rows, axes):
         first = f"{DRAWS[:-1]}, {SAME}.\n{first}".strip()
     long = len(first) > LONG or any(row["verdict"] in STOPPED for row in rows)

@@ -158,7 +158,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     sections += of_sweep(folder, one, _audit(points))
     verdict, reason, tone = heading.told(folder, points, axes, ways, total, len(mixed))
     return page(
-        swept(points, axes, name),
+        swept(points, axes, name, searches(folder)),
         sections,
         verdict,
         reason,

@@ -11,7 +11,7 @@ from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.sweep import pruned, scatter
 from harness.report.sweep import verdicts as grid
-from harness.report.sweep.seeds import is_seed
+from harness.report.sweep.variation import is_seed
 from harness.report.terminal.console import number
 
 Row = dict[str, Any]

@@ -29,6 +29,7 @@ TRUE = 13.0  # points of the thin line at the true place of marks that stand sid
 LEGIBLE = 5  # numbers under an axis
 TICKS, SLANT, LETTER = 46, 30, 0.07  # characters that fit under an axis; degrees; inches of one
 LOST = 1e5  # so many times below the next, values are practically nothing beside it
+WHOLE = ("%", "ratio")  # units of which a part of an axis would make little look like much
 ASIDE = "Marks that would hide one another stand side by side, a thin line is at their true place."
 
 Row = dict[str, Any]
@@ -56,6 +57,8 @@ def scatter(
     groups, large = markers(rows, shape), list(markers(rows, size))
     own = [list(groups).index(str(r[shape])) if shape else 0 for r in shown]
     footed(axis, heights + list((floors or {}).values()))
+    if beside.startswith(WHOLE) and axis.get_yscale() == "linear":
+        axis.set_ylim(bottom=0)
     slots = _slots(axis, shown, places, heights, own, size)
     if names:
         named(made, axis, brief(names))

@@ -9,7 +9,7 @@ from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.sweep import scatter
 from harness.report.sweep.summary import counts
-from harness.report.sweep.variation import group
+from harness.report.sweep.variation import group, is_seed
 from harness.report.sweep.verdicts import STOPPED, marked, word
 from harness.report.terminal.console import number
 from harness.snapshot.result import GOOD
@@ -23,11 +23,6 @@ ENDS: dict[str, Callable[[list[float]], float]] = {"median": median, "smallest":
 NARROW = 0.12  # half as wide as a median's mark
 
 Row = dict[str, Any]
-
-
-def is_seed(axis: str) -> bool:
-    """Whether an option draws something else and is no amount: nothing leads from one value to the next."""
-    return axis.rpartition(".")[2] == "seed"
 
 
 def inert(rows: list[Row], axes: list[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.report.html import cell, section
 from harness.report.picture import plots
-from harness.report.sweep.seeds import is_seed
+from harness.report.sweep.variation import is_seed
 from harness.report.sweep.verdicts import marked, word
 from harness.snapshot.record import read
 from harness.snapshot.words import numbered

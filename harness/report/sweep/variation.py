@@ -36,7 +36,13 @@ def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
 
 def asks(axis: str) -> bool:
     """Whether another value of the option is another question, not another answer to the same one."""
-    return axis.partition(".")[0] in ASKED and axis not in CELLS
+    return is_seed(axis) or (axis.partition(".")[0] in ASKED and axis not in CELLS)
+
+
+def is_seed(axis: str) -> bool:
+    """Whether an option draws something else and is no amount: nothing leads from one value to the next, and none is
+    to be chosen."""
+    return axis.rpartition(".")[2] == "seed"
 
 
 def group(rows: list[Row], axes: list[str]) -> dict[tuple[str, ...], list[Row]]:

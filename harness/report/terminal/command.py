@@ -17,16 +17,21 @@ MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it 
 ONE = "one token {} times over"
 LITTLE, MORE = ": that both runs choose it says little", ", how near their logits are says more"
 PURPOSE = ("pruned on purpose", "quantized on purpose")  # as evidence of a diagnosis begins
-WHOSE = {
-    False: ("the uninterrupted run", "restored"),
-    True: ("the full cache, never interrupted", "pruned"),
-}
 
 
-def texts(text: dict[str, Any], pruned: bool, judged: bool = True) -> Iterator[tuple[str, str]]:
+def whose(done: str) -> tuple[str, str]:
+    """What two runs are called: that of all that was read, and the other. done: from `altered`."""
+    return (
+        ("the full cache, never interrupted", done)
+        if done
+        else ("the uninterrupted run", "restored")
+    )
+
+
+def texts(text: dict[str, Any], done: str, judged: bool = True) -> Iterator[tuple[str, str]]:
     """`(label, words)` of what was said: one line where both runs say the same, else one for each run.
 
-    text: of a result. pruned: whether the restored state holds less than was read. judged: whether two runs were
+    text: of a result. done: what was done to the restored state, from `altered`. judged: whether two runs were
     compared.
     """
     without, text = text.get("without_text") or [], numbered(text)
@@ -45,13 +50,13 @@ def texts(text: dict[str, Any], pruned: bool, judged: bool = True) -> Iterator[t
         more += f"{more and '; '}{about}"
     restored = text.get("restored")
     if restored == text["continuation"] and other:  # the same text of other tokens
-        yield "continuation", f"{said!r} ({WHOSE[pruned][0]}{more and f'; {more}'})"
-        yield WHOSE[pruned][1], f"{restored!r}: other ids, {_apart(text['token_ids'], chosen)}"
+        yield "continuation", f"{said!r} ({whose(done)[0]}{more and f'; {more}'})"
+        yield whose(done)[1], f"{restored!r}: other ids, {_apart(text['token_ids'], chosen)}"
         return
     if restored in (None, text["continuation"]):
         yield "continuation", f"{said!r}{more and f' ({more})'}"
         return
-    first, second = WHOSE[pruned]
+    first, second = whose(done)
     yield "continuation", f"{said!r} ({first}{more and f'; {more}'})"
     yield second, f"{restored!r} (what it chooses {FORCED})"
 

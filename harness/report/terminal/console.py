@@ -24,6 +24,7 @@ from harness.report.terminal.fold import continued, filled, labelled, shown
 from harness.report.terminal.point import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import counted, worse
+from harness.snapshot.words import altered
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
@@ -277,8 +278,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
     for what, fact in _facts(result):
         say.fact(what, fact)
     if "continuation" in result["text"]:
-        small, judged = bool(result.get("pruned")), bool(result.get("curves"))
-        for whose, words in command.texts(result["text"], small, judged):
+        judged = bool(result.get("curves"))
+        for whose, words in command.texts(result["text"], altered(result), judged):
             say.fact(whose, words)
     for label, fact in command.verdicts(result, _itself(result.get("itself") or {})):
         say.fact(label, fact)

@@ -37,7 +37,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     it, and as it was told once. rows: its points."""
     told: list[str] = []
     axes = variation.varied(rows) if rows else []
-    sentences = [*sentences, *_among_all(rows or [], axes)]
+    sentences = [*sentences, *_among_all(rows or [], axes), *_of_draws(rows or [], axes)]
     beside = agreement.sentence(choice.leading(rows, axes), axes, rows) if rows else ""
     alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
     sentences = [*sentences, *alone]
@@ -62,6 +62,18 @@ def _among_all(rows: list[Result], axes: list[str]) -> list[str]:
         beside = [say(some, axes, rows) for say in (tie.sentence, agreement.sentence)]
         told.append(" ".join(filter(None, (said, *beside))))
     return [said for said in told if said]
+
+
+def _of_draws(rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while the seed of an option could be chosen, as any other of its keys."""
+    draws = {axis: f"{axis}_" for axis in axes if axis.endswith(".seed")}
+    if not draws:
+        return []
+    once = [{draws.get(key, key): value for key, value in row.items()} for row in rows]
+    (told,) = summary.told(once, {})[1:2]
+    for axis, key in draws.items():
+        told = told.replace(key, axis)
+    return [told]
 
 
 def _reworded(said: str) -> str:

@@ -189,3 +189,22 @@ def test_a_quantized_run_came_back_as_saved_whatever_its_codes_lost() -> None:
     assert section["columns"][1:3] == ["measured", "allowed"]
     assert section["rows"][0][-1]["text"] == "beyond" and section["rows"][0][-1]["kind"] == "bad"
     assert not run.restored_as_saved(RESULT | {"itself": {}})
+
+
+def test_of_a_quantized_run_texts_and_bytes_are_called_by_that() -> None:
+    text = {
+        "continuation": "k is 5 man",
+        "restored": "k is 5 frog",
+        "token_ids": [1],
+        "restored_ids": [2],
+    }
+    shown = run._text(text, "quantized")["marked"]
+    assert (
+        "continuation, the full cache, never interrupted: " in shown
+        and "\nquantized, what it" in shown
+    )
+    size = {"tokens": 97, "kept_tokens": 97, "kv_bytes": 51216}
+    coded = {"size": size, "quantization": {"plain_bytes": 198656, "kv_bytes": 51216}}
+    (share,) = run._beside_the_full(coded).values()
+    assert share == "51,216 of 198,656 (25.8%) of the full cache"
+    assert run._beside_the_full({"size": size | {"kv_bytes": 198656}}) == {}

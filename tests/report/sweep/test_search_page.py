@@ -142,7 +142,10 @@ def test_a_search_says_what_was_the_same_and_how_sure_its_shares_are(tmp_path):
             "options": {"model": "tiny", "prompt": "recall", "prune": "keydiff", "save": "gzip"},
         }  # fmt: skip
         (folder / "result.json").write_text(json.dumps(result))
-        cells = [{"measure": "contains", "low": 0.862, "high": 1.0}]
+        whole = {"prune": "none", "quantize": "none", "budget": 1.0, "value": 1.0}
+        part = whole | {"prune": "keydiff", "budget": 0.5}
+        share = {"measure": "contains", "low": 0.862, "high": 1.0}
+        cells = [share | whole, share | part]
         (folder / "evaluate.json").write_text(json.dumps(cells))
     said = footer.constant(tmp_path, rows, ["prune.ratio"])
     assert said == ": model tiny, 24 prompts of recall, prune keydiff"  # one dtype is another
@@ -179,4 +182,12 @@ def test_a_search_says_what_was_the_same_and_how_sure_its_shares_are(tmp_path):
     )
     (_, front) = search.sections(rows, ["prune.ratio"], ways, sure)
     assert front["columns"][-1] == "right, 95% interval" and front["rows"][0][-1] == "86-100%"
-    assert f"the-sweep{said}" in sweep.drawn(tmp_path, rows, 2, "the-sweep")
+    page = sweep.drawn(tmp_path, rows, 2, "the-sweep")
+    assert f"the-sweep{said}" in page and "<h1>Sweep of" in page
+    assert "The full cache answers 100%; each point is keydiff 50%." in page
+
+
+def test_a_search_is_called_one() -> None:
+    rows = [{"model": "tiny"}, {"model": "tiny"}]
+    assert footer.swept(rows, ["prune.ratio"], "x", True) == "Search of prune.ratio: tiny"
+    assert footer.swept(rows, ["prune.ratio"], "x") == "Sweep of prune.ratio: tiny"

@@ -119,3 +119,13 @@ def test_names_under_an_axis_can_be_told_apart():
     long = scatter.brief(["the dog ran in the tree", "the dog ran in the river"])
     assert long == ["1: the dog ran i\u2026", "2: the dog ran i\u2026"]
     assert scatter.brief(["manual", "cloned"]) == ["manual", "cloned"]
+
+
+def test_no_part_of_an_axis_makes_little_of_a_share_look_like_much() -> None:
+    """A ratio of 0.41 beside one of 0.46 stands near it; of bytes, whose part is told at the ticks, no zero is needed."""
+    rows = points({"error_ratio": 0.41, "prune": "a"}, {"error_ratio": 0.46, "prune": "b"})
+    for unit, whole in (("ratio, 2 is allowed", True), ("%", True), ("KiB", False)):
+        picture, _ = scatter.scatter(
+            rows, "prune", "error_ratio", lambda _: "good", (None, None), "t", "x", unit
+        )
+        assert (">0.0<" in picture or ">0<" in picture) is whole, unit

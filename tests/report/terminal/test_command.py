@@ -13,23 +13,23 @@ TEXT = {"continuation": " k is 5", "restored": " k is 35", "token_ids": [1, 2, 3
 
 
 def test_it_is_said_whose_words_are_shown() -> None:
-    (first, full), (second, less) = command.texts(TEXT, pruned=True)
+    (first, full), (second, less) = command.texts(TEXT, "pruned")
     assert (first, second) == ("continuation", "pruned")
     assert full.startswith("' k is 5' (the full cache, never interrupted; 3 tokens")
     assert less.startswith("' k is 35' (")
-    labels = [label for label, _ in command.texts(TEXT, pruned=False)]
+    labels = [label for label, _ in command.texts(TEXT, "")]
     assert labels == ["continuation", "restored"]
     same = {**TEXT, "restored": TEXT["continuation"]}
-    assert len(list(command.texts(same, pruned=True))) == 1
+    assert len(list(command.texts(same, "pruned"))) == 1
 
 
 def test_ids_without_a_text_are_named() -> None:
-    ((_, said),) = command.texts({"continuation": "", "token_ids": [9] * 4 + [8]}, pruned=False)
+    ((_, said),) = command.texts({"continuation": "", "token_ids": [9] * 4 + [8]}, "")
     assert (
         said
         == "'' (5 tokens, the first before any step; the tokenizer has no text for such ids: 9)"
     )
-    assert "no text" not in str(list(command.texts({"continuation": "", "token_ids": []}, False)))
+    assert "no text" not in str(list(command.texts({"continuation": "", "token_ids": []}, "")))
 
 
 def test_a_page_names_ids_without_a_text() -> None:
@@ -121,7 +121,7 @@ def test_one_prompt_is_no_prompts() -> None:
 
 
 def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
-    ((_, said),) = command.texts({"continuation": " a a a a", "token_ids": [9] * 4}, pruned=False)
+    ((_, said),) = command.texts({"continuation": " a a a a", "token_ids": [9] * 4}, "")
     assert "one token 4 times over: that both runs choose it says little" in said
     silent = {
         "continuation": "",
@@ -129,12 +129,12 @@ def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
         "token_ids": [9] * 4,
         "restored_ids": [9, 9, 8, 9],
     }
-    (_, whole), (_, small) = command.texts(silent, pruned=True)
+    (_, whole), (_, small) = command.texts(silent, "pruned")
     assert "both" not in whole and small == "'': other ids, token 3 is 8 where that has 9"
     alone = {"continuation": "a", "token_ids": [9] * 4}
-    ((_, said),) = command.texts(alone, pruned=False, judged=False)
+    ((_, said),) = command.texts(alone, "", judged=False)
     assert "one token 4 times over" in said and "both" not in said
-    ((_, said),) = command.texts({"continuation": " a a a b", "token_ids": [9, 9, 9, 8]}, False)
+    ((_, said),) = command.texts({"continuation": " a a a b", "token_ids": [9, 9, 9, 8]}, "")
     assert "says little" not in said
     assert command.of_ids([9] * 5, "<9>", without=[9]) == (
         "one token 5 times over, without text in this tokenizer: that both runs choose it says little"
@@ -144,7 +144,7 @@ def test_one_token_over_and_over_is_a_weak_test_and_said_so() -> None:
 def test_what_a_resume_read_is_not_what_it_said() -> None:
     text = {"added": " who ?", "streamed": " who ? me .", "continuation": "me . x", "steps": 2}
     text |= {"read": 3, "token_ids": [1, 2, 3, 4, 5, 6]}
-    told = dict(command.texts(text, pruned=False))
+    told = dict(command.texts(text, ""))
     assert told == {"read": "' who ?'", "continuation": "' me .' (2 tokens generated)"}
     marked = run._text({**text, "prompt": "hi"})["marked"]
     assert "then read:  who ?\ncontinuation:  me ." in marked
@@ -153,5 +153,5 @@ def test_what_a_resume_read_is_not_what_it_said() -> None:
 
 def test_tokens_without_text_are_counted_and_shown():
     text = {"continuation": "a", "token_ids": [5, 900, 900], "without_text": [900], "shown": {"continuation": "a<900><900>"}}  # fmt: skip
-    ((_, said),) = command.texts(text, pruned=False)
+    ((_, said),) = command.texts(text, "")
     assert "'a<900><900>'" in said and "2 of 3 tokens have no text" in said
