@@ -30,14 +30,19 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             section(
                 "Restored or prefilled",
                 text="Time to the first token. Restored: every byte verified, moved to the device, "
-                "one decode step. The files were just written, so they are read from memory, as "
-                "are the raw ones.",
+                "one decode step. Medians, after a first time of each that is not counted: what is "
+                "prepared once (kernels) is in none of them. The files were just written, so they "
+                "are read from memory, as are the raw ones.",
                 legend=plots.colours(WAYS),
                 panels=_panels(measured),
             )
         )
-    table = [[grouped(row[c]) for c in COLUMNS] for row in rows]
-    return [*out, section("All figures", columns=[HEADS[c] for c in COLUMNS], rows=table)]
+    known = [c for c in COLUMNS if any(row[c] is not None for row in rows)]
+    table = [[grouped(row[c]) for c in known] for row in rows]
+    out.append(section("All figures", columns=[HEADS[c] for c in known], rows=table))
+    lacking = [[row["context"], row["reason"]] for row in rows if row["reason"]]
+    why = [section("Not measured", columns=["past tokens", "why"], rows=lacking)] * bool(lacking)
+    return [*out, *why]
 
 
 def conclusion(rows: list[dict[str, Any]]) -> str:

@@ -77,3 +77,12 @@ def test_a_restore_is_held_against_a_prefill_of_the_longest_past() -> None:
     assert restore_bench.conclusion(rows) == said.format("4.0 times faster")
     assert restore_bench.conclusion([row | {"speedup": 0.5}]) == said.format("2.0 times slower")
     assert restore_bench.conclusion(rows[2:]) == ""
+
+
+def test_a_restore_page_has_no_empty_column_and_says_why_a_row_is_empty() -> None:
+    blank = dict.fromkeys(restore_bench.FIGURES)
+    done = blank | {c: 1 for c in restore_bench.FIGURES if c != "peak_device_bytes"}
+    rows = [done | {"context": 512, "reason": None}, blank | {"context": 2048, "reason": "no room"}]
+    _, figures, why = restore_bench.sections(rows)
+    assert len(figures["columns"]) == len(restore_bench.COLUMNS) - 1 == len(figures["rows"][0])
+    assert why["rows"] == [[2048, "no room"]] and len(restore_bench.sections(rows[:1])) == 2

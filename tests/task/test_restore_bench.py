@@ -1,6 +1,7 @@
 """What a restore saves, measured: rows, the same first token, and bytes that are really compared."""
 
 import json
+import time
 
 import pytest
 
@@ -22,6 +23,30 @@ def test_a_row_per_context_with_the_first_token_of_the_live_run(harness):
         whole = row["load_s"] + row["to_device_s"] + row["first_token_s"]
         assert row["restored_s"] == pytest.approx(whole)
     assert not (done.folders[0] / "snapshot").exists()
+
+
+def test_what_is_prepared_once_is_in_no_figure(harness, monkeypatch):
+    """Each thing that is timed takes half a second more when it is done first."""
+    from harness.capture import prefill
+
+    def once(work):
+        left = iter([0.5])
+
+        def done(*arguments, **settings):
+            time.sleep(next(left, 0.0))
+            return work(*arguments, **settings)
+
+        return done
+
+    monkeypatch.setattr("harness.capture.prefill", once(prefill))
+    monkeypatch.setattr(restore_bench.store, "save", once(restore_bench.store.save))
+    monkeypatch.setattr(restore_bench.store, "load", once(restore_bench.store.load))
+    monkeypatch.setattr(restore_bench, "raw_write", once(restore_bench.raw_write))
+    monkeypatch.setattr(restore_bench, "build_decoder", once(restore_bench.build_decoder))
+    done = harness(*ASKED[:-2], "task.contexts=[40]", "task.repeats=1")
+    (row,) = json.loads((done.folders[0] / "bench.json").read_text())
+    slow = {name: seconds for name, seconds in row.items() if name.endswith("_s") and seconds > 0.4}
+    assert not slow, slow
 
 
 def test_a_byte_that_changed_on_the_way_stops_it(harness, monkeypatch):
