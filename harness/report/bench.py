@@ -119,17 +119,9 @@ def _settings(rows: list[dict[str, Any]]) -> dict[tuple[str, int, int], list[dic
 
 
 def _bars(rows: list[dict[str, Any]], dtype: str, context: int, branches: int) -> str:
-    made, (axis,) = plots.figure(plots.WIDTH, 1.1 + 0.3 * len(rows))
     values = [row["per_token_s"] * 1e3 for row in rows]
-    axis.barh(range(len(rows)), values, color=plots.COLOURS[0], height=0.6)
-    axis.set_yticks(range(len(rows)), [row["cache"] for row in rows], fontsize=9)
-    axis.invert_yaxis()
-    axis.grid(False, axis="y")
-    axis.set_xlim(0, 1.15 * max(values))
-    for place, value in enumerate(values):
-        axis.text(value, place, f" {value:.3g}", fontsize=8, color=plots.INK, va="center")
-    plots.label(axis, f"{branches} at once, {context:,} past tokens, {dtype}", "ms", "ms")
-    return plots.svg(made)
+    title = f"{branches} at once, {context:,} past tokens, {dtype}"
+    return plots.bars([row["cache"] for row in rows], values, title, "ms")
 
 
 def fastest(rows: list[dict[str, Any]]) -> str:

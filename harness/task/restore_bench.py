@@ -4,7 +4,6 @@ move to the device and first token, beside a prefill of the same ids and the dis
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -17,6 +16,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.capture import Captured, capture
 from harness.config import Config, at_least
 from harness.model.loaded import Loaded
+from harness.pipeline.clock import seconds
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, tokenizer_files
@@ -81,9 +81,9 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
     for _ in range(cfg.task.repeats + 1):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        times["save_s"].append(_seconds(lambda: store.save(state, place / "s", cfg.save)))
-        times["raw_write_s"].append(_seconds(lambda: raw_write(place / "raw", payload)))
-        times["raw_read_s"].append(_seconds((place / "raw").read_bytes))
+        times["save_s"].append(seconds(lambda: store.save(state, place / "s", cfg.save)))
+        times["raw_write_s"].append(seconds(lambda: raw_write(place / "raw", payload)))
+        times["raw_read_s"].append(seconds((place / "raw").read_bytes))
         same = restored(session, state, place / "s", times) == first and same
     middle = {name: median(values[1:]) for name, values in times.items()}
     whole = middle["load_s"] + middle["to_device_s"] + middle["first_token_s"]
@@ -161,9 +161,3 @@ def _forget(loaded: Loaded) -> None:
     if loaded.device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(loaded.device)
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness.report import bench, chat, html, restore_bench
+from harness.report import bench, chat, format_bench, html, restore_bench
 from harness.report.picture import plots
 
 ROW = {
@@ -86,3 +86,33 @@ def test_a_restore_page_has_no_empty_column_and_says_why_a_row_is_empty() -> Non
     _, figures, why = restore_bench.sections(rows)
     assert len(figures["columns"]) == len(restore_bench.COLUMNS) - 1 == len(figures["rows"][0])
     assert why["rows"] == [[2048, "no room"]] and len(restore_bench.sections(rows[:1])) == 2
+
+
+def format_row(name: str, save: float, load: float, saves: int, loads: int, ratio: float) -> dict:
+    return {"format": name, "dtype": "bfloat16", "save_s": save, "load_s": load, "save_first": saves, "load_first": loads,
+            "ratio": ratio, "kv_bytes": 2**27, "peak_extra_bytes": round(ratio * 2**20)}  # fmt: skip
+
+
+def test_the_formats_are_named_that_save_and_load_fastest_and_take_least_room() -> None:
+    rows = [format_row("torch", 0.10, 0.02, 5, 3, 1.0), format_row("blosc2", 0.2, 0.03, 0, 2, 0.7),
+            format_row("memory", 0.01, 0.01, 0, 0, 0.0)]  # fmt: skip
+    (said,) = format_bench.conclusions(rows, 5)
+    assert said.replace("\u00a0", " ") == (
+        "128 MiB of K/V in bfloat16: torch saves fastest (100 ms); torch loads fastest in 3 of 5 rounds (20 ms; blosc2 "
+        "30 ms in 2); blosc2 is smallest (0.70 of the K/V's bytes); extra memory at its peak from blosc2 717 KiB to torch "
+        "1 MiB."
+    )
+    rows[0] |= {"save_first": 2}
+    rows[1] |= {"save_first": 2}
+    rows.append(format_row("pickle", 0.1, 0.1, 1, 0, 1.0))
+    (said,) = format_bench.conclusions(rows, 5)
+    assert "none saves fastest in most of 5 rounds (torch 100" in said
+    assert len(format_bench.conclusions([*rows, rows[0] | {"dtype": "float32"}], 5)) == 2
+
+
+def test_a_panel_of_bars_makes_room_for_its_longest_name() -> None:
+    def left(name: str) -> float:
+        drawn = plots.bars(["torch", name], [1.0, 2.0], "t", "ms")
+        return min(float(x) for x in re.findall(r'<path d="M ([\d.]+) ', drawn)[1:])
+
+    assert left("blosc2 byte zstd 1") > left("view") + 40

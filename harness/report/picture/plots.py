@@ -212,6 +212,22 @@ def _dash(colour: str, name: str, dashes: str) -> str:
     )
 
 
+def bars(names: list[str], values: list[float], title: str, unit: str) -> str:
+    """A panel with a lying bar per name, and its value beside it; the panel makes room for the longest name."""
+    made, (axis,) = figure(WIDTH, 1.1 + 0.3 * len(names))
+    axis.barh(range(len(names)), values, color=COLOURS[0], height=0.6)
+    axis.set_yticks(range(len(names)), names, fontsize=9)
+    axis.invert_yaxis()
+    axis.grid(False, axis="y")
+    axis.set_xlim(0, 1.15 * max(*values, 0) or 1)
+    for place, value in enumerate(values):
+        axis.text(value, place, f" {value:.3g}", fontsize=8, color=INK, va="center")
+    label(axis, title, unit, unit)
+    left = max(0.75, LETTER * max(map(len, names)) + 0.15)
+    made.subplots_adjust(left=left / WIDTH)
+    return svg(made)
+
+
 def together(panels: list[str], names: list[str]) -> str:
     """Panels side by side in one picture with its own legend, for where there is no page around it."""
     wide, high = WIDTH * 72, HEIGHT * 72

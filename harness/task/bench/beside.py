@@ -15,6 +15,7 @@ import torch
 from harness.capture import new_cache, positions_of, prefill
 from harness.engine.llamacpp import weights
 from harness.engine.llamacpp.speed import TOKENS, Timed
+from harness.pipeline.clock import settled
 from harness.pipeline.interop import from_cache, to_cache
 from harness.pipeline.session import Session
 from harness.save import store
@@ -86,7 +87,7 @@ def opened(session: Session, dtype: str, context: int) -> Iterator[Beside | None
 
 def theirs(timed: Timed) -> dict[str, Any]:
     """Prefill, save and load of llama.cpp."""
-    read = _median(timed.prefill)
+    read = _settled(timed.prefill)
     timed.save()  # the first one makes the file
     size = 0
 
@@ -95,8 +96,13 @@ def theirs(timed: Timed) -> dict[str, Any]:
         seconds, size = timed.save()
         return seconds
 
-    saved = _median(save)
-    return {"prefill_s": read, "save_s": saved, "load_s": _median(timed.load), "stored_bytes": size}
+    saved = _settled(save)
+    return {
+        "prefill_s": read,
+        "save_s": saved,
+        "load_s": _settled(timed.load),
+        "stored_bytes": size,
+    }
 
 
 def ours(session: Session, context: int) -> dict[str, Any]:
@@ -113,9 +119,9 @@ def ours(session: Session, context: int) -> dict[str, Any]:
         prefill(loaded, state.token_ids, mask, positions_of(mask), new_cache(loaded))
 
     try:
-        read_s = _median(_clocked(read))
-        save_s = _median(_clocked(lambda: store.save(state, place, settings, access=access)))
-        load_s = _median(_clocked(lambda: store.load(place)))
+        read_s = _settled(_clocked(read))
+        save_s = _settled(_clocked(lambda: store.save(state, place, settings, access=access)))
+        load_s = _settled(_clocked(lambda: store.load(place)))
         size = store.stored_bytes(place)
         return {"prefill_s": read_s, "save_s": save_s, "load_s": load_s, "stored_bytes": size}
     finally:
@@ -132,9 +138,5 @@ def _clocked(work: Callable[[], Any]) -> Callable[[], float]:
     return seconds
 
 
-def _median(seconds: Callable[[], float]) -> float:
-    """The median of a few, the first left out where more than one is affordable."""
-    taken = [seconds()]
-    while len(taken) <= REPEATS and sum(taken) < SECONDS:
-        taken.append(seconds())
-    return median(taken[1:] or taken)
+def _settled(take: Callable[[], float]) -> float:
+    return settled(take, REPEATS, SECONDS)

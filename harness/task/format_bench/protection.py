@@ -4,14 +4,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from harness import extras
 from harness.config import option
+from harness.pipeline.clock import seconds
 from harness.save import store
 from harness.save.cipher import Key
 from harness.snapshot.digest import tensor_bytes
@@ -45,7 +44,7 @@ def measured(state: State, place: Path, repeats: int) -> dict[str, Any]:
             for name, (write, read) in ways.items():
                 row |= _once(fresh, place, name, write, read)
             data = [tensor_bytes(t) for _, t in state.tensors()]
-            row["memory"] = _seconds(lambda data=data: b"".join(data))  # type: ignore[misc]
+            row["memory"] = seconds(lambda data=data: b"".join(data))  # type: ignore[misc]
             rows.append(row)
     taken = rows[1:]
     pairs = {
@@ -64,8 +63,8 @@ def _once(
     state: State, place: Path, name: str, write: store.Access, read: store.Access
 ) -> dict[str, float]:
     shutil.rmtree(place, ignore_errors=True)
-    saved = _seconds(lambda: store.save(state, place, option("save", "safetensors"), access=write))
-    return {f"{name} save": saved, f"{name} load": _seconds(lambda: store.load(place, read))}
+    saved = seconds(lambda: store.save(state, place, option("save", "safetensors"), access=write))
+    return {f"{name} save": saved, f"{name} load": seconds(lambda: store.load(place, read))}
 
 
 def _keys(folder: Path) -> str:
@@ -74,9 +73,3 @@ def _keys(folder: Path) -> str:
     for command in (make, show):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return str(folder / "key.pub")
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
