@@ -14,7 +14,6 @@ HEADS = {"per_token_s": "ms per token", "middle_half": "middle half, ms", "open_
          "prefill_s": "prefill, ms", "save_s": "save, ms", "load_s": "load, ms"}  # fmt: skip
 LOW, HIGH = "per_token_low_s", "per_token_high_s"  # the quartiles of the steps
 FEWEST = 8  # steps of which quartiles tell something
-APART = f"the middle halves of the times overlap, or fewer than {FEWEST} steps were timed"
 CONSOLE = [*COLUMNS[:5], "ratio_to_dynamic"]  # what fits a terminal
 BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
           "load_s", "stored_bytes"]  # fmt: skip
@@ -84,20 +83,40 @@ def headline(rows: list[dict[str, Any]]) -> str:
     kinds = " and ".join(dict.fromkeys(r["dtype"] for r in timed))
     every = machine.many(len(settings), "setting")
     said = [f"{name} is the fastest in {count} of {every}" for name, count in won.most_common(1)]
-    apart = sum(len(some) > 1 and not first_of(some) for some in settings.values())
-    if apart and len(caches) > 1:
-        said.append(f"not told apart in {apart} of {every} ({APART})")
+    apart = Counter(why for some in settings.values() if (why := untold(some)))
+    said += [f"not told apart in {count} of {every} ({why})" for why, count in apart.items()]
     most = ", ".join(said) or f"{every} measured"
     return f"Time to decode one token after {span} tokens of past, with {machine.many(len(caches), 'cache')}, in {kinds}: {most}."
 
 
 def first_of(rows: list[dict[str, Any]]) -> str:
-    """The cache whose middle half of the times lies below that of every other; empty where there is none, and
-    where there is no spread to tell, as of few steps."""
+    """The cache whose middle half of the times lies below that of every other; empty where there is none, where there
+    is no spread to tell, as of few steps, and of one cache alone."""
+    best = min(rows, key=lambda r: r["per_token_s"])
+    return str(best["cache"]) if rows[1:] and not untold(rows) else ""
+
+
+def untold(rows: list[dict[str, Any]]) -> str:
+    """Why no cache is called the fastest of `rows`, which were measured alike; empty where one is, and of one alone."""
+    steps, best = _steps(rows), min(rows, key=lambda r: r["per_token_s"])
+    if not near(rows):
+        return ""
+    if steps < FEWEST:
+        return f"only {machine.many(steps, 'step')} of each timed, where {FEWEST} begin to tell"
+    known = best.get(HIGH) is not None
+    return "their middle halves overlap" if known else "how far their times spread is not known"
+
+
+def near(rows: list[dict[str, Any]]) -> list[str]:
+    """The caches that are not told apart from the one with the least median: all of few steps, else those whose
+    middle half of the times reaches down to its own."""
     best, *others = sorted(rows, key=lambda r: r["per_token_s"])
-    high, enough = best.get(HIGH), min(r.get("runs", FEWEST) for r in rows) >= FEWEST
-    clear = high is not None and all((r.get(LOW) or 0.0) > high for r in others)
-    return str(best["cache"]) if clear and enough and others else ""
+    high, few = best.get(HIGH), _steps(rows) < FEWEST
+    return [str(r["cache"]) for r in others if few or high is None or (r.get(LOW) or 0.0) <= high]
+
+
+def _steps(rows: list[dict[str, Any]]) -> int:
+    return min(r.get("runs", FEWEST) for r in rows)
 
 
 def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -134,11 +153,11 @@ def fastest(rows: list[dict[str, Any]]) -> str:
     row = min((r for r in alone if r["context"] == longest), key=lambda r: r["per_token_s"])
     ratio = row["ratio_to_dynamic"]
     others = [r for r in alone if r["context"] == longest and r["dtype"] == row["dtype"]]
-    if others[1:] and not first_of(others):
-        names = " and ".join(dict.fromkeys(r["cache"] for r in others))
+    if why := untold(others):
+        *names, last = [row["cache"], *near(others)]
         return (
-            f"after {longest:,} tokens in {row['dtype']}, {names} are not told apart: "
-            f"{row['per_token_s'] * 1e3:.3g} ms a token is the least median ({APART}); "
+            f"after {longest:,} tokens in {row['dtype']}, {', '.join(names)} and {last} are not told apart ({why}): "
+            f"{row['cache']} has the least median, {row['per_token_s'] * 1e3:.3g} ms a token; "
         )
     beside = (
         f", {ratio:.1f} times as fast as dynamic" if ratio and row["cache"] != "dynamic" else ""
