@@ -169,6 +169,27 @@ def test_in_a_chat_the_finished_turns_are_kept(place) -> None:
     assert not list(folder.glob("*.html")) and not (folder / "result.json").exists()
 
 
+EVALUATION = ("task=evaluate", "prompt=recall", "prompt.samples=40", "task.prunes=[keydiff]", "task.budgets=[0.5]",
+              "steps=4", "track=none")  # fmt: skip
+
+
+def answered(running: Running) -> bool:
+    """Whether an evaluation has answered a second prompt."""
+    return any(len(p.read_text().split("\n\n")) > 2 for p in running.place.glob("runs/.evaluate/*"))
+
+
+def test_of_an_evaluation_the_answers_are_kept(place) -> None:
+    asked = [*EVALUATION, "task.asked=[after]"]
+    said = Running(place, *asked).stop(answered)
+    (kept,) = place.glob("runs/.evaluate/*.jsonl")
+    many, where = re.search(r"; kept: the answers to (\d+) of 40 prompts; (.*)\.$", said).groups()
+    assert where == f"the same command goes on from there ({kept.relative_to(place)})"
+    assert 1 < int(many) < 40 and "nothing was written" not in said and not folders(place)
+    again = Running(place, *asked)
+    assert again.process.wait(120) == 0 and f"{many} were answered before" in again.err
+    assert not kept.exists()
+
+
 def uploading(running: Running) -> bool:
     return any("run_id" in p.read_text() for p in running.place.glob("runs/*/*/pending.json"))
 

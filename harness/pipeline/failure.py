@@ -171,12 +171,18 @@ def remove(folder: Path) -> None:
 
 
 def left_behind(
-    cfg: Config | None, folder: Path, stage: str, before: Stamp | None, fresh: bool
+    cfg: Config | None,
+    folder: Path,
+    stage: str,
+    before: Stamp | None,
+    fresh: bool,
+    kept: str = "",
 ) -> str:
     """The rest of a sentence that begins with `interrupted`. A run directory that holds nothing
     finished is removed, if it is this job's own (`fresh`).
 
-    stage: what was going on. before: `stamp` of `out=` when the job began.
+    stage: what was going on. before: `stamp` of `out=` when the job began. kept: what the job keeps outside of its
+    folder.
     """
     from harness.pipeline.finish import shown
 
@@ -195,6 +201,8 @@ def left_behind(
         lines.append(f"kept: {many if manifests[1:] else 'the finished snapshot'} {last}")
     elif fresh:
         remove(folder)
+    if kept and not (folder / "record.json").is_file():
+        lines.append(f"kept: {kept}")
     if len(lines) == 1:
         lines.append("nothing was written")
     return "; ".join(lines) + "."

@@ -87,6 +87,8 @@ def dispatch(
             raise
         if not sweep:  # whose line of this point says it
             say.problem(f"harness: {problem}")
+            if kept := say.kept():
+                say.problem(f"kept: {kept}.")
         verdict = "refused" if problem.exit_code == 3 else "failed"
         if sweep or problem.exit_code != 2 or not fresh:
             failure.record_failure(cfg, folder, verdict, problem, say)
@@ -98,7 +100,11 @@ def dispatch(
         if isinstance(problem, KeyboardInterrupt) or interrupt.stopped():
             with interrupt.held():
                 say.broken()
-                said = "" if sweep else failure.left_behind(cfg, folder, say.what, before, fresh)
+                said = (
+                    ""
+                    if sweep
+                    else failure.left_behind(cfg, folder, say.what, before, fresh, say.kept())
+                )
                 said += "" if sweep else track.told_to_end(folder, interrupt.word() + said)
             raise interrupt.Stopped(said) from None
         if sweep and disk_is_full(problem):
@@ -111,6 +117,8 @@ def dispatch(
         place = f"{fault}\nThe details are in {folder / 'harness.log'}."
         if not sweep:
             say.problem(f"harness: {said}\n{place}")
+            if kept := say.kept():
+                say.problem(f"kept: {kept}.")
         failure.record_failure(cfg, folder, "failed", problem, say, place)
         return Outcome(failure.exit_code(problem), "failed", str(folder), f"{said}. {place}")
 

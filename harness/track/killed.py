@@ -19,6 +19,9 @@ from harness.track import contents, description, names, provenance
 
 WORD = "stopped"  # what came out
 SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
+KEPT = {
+    "evaluate": "; what was answered by then is kept, and the same command goes on from there"
+}  # by task
 
 _open: dict[str, dict[str, Any]] = {}  # folder -> what is known of the job that runs there
 
@@ -31,7 +34,7 @@ def known(config: dict[str, Any], folder: Path, options: dict[str, str]) -> dict
         "options": options,
         "typed": contents.overrides(folder),
         "began": int(time.time() * 1000),
-        "reason": SUDDEN,
+        "reason": SUDDEN + KEPT.get(options["task"], ""),
     }
 
 

@@ -71,3 +71,9 @@ def test_a_job_that_came_to_an_end_was_not_stopped(tmp_path, kept, recorded) -> 
     stopped.settle(lambda config: Store(), None)
     stopped.settle(lambda config: Store(), None)
     assert asked == ([(tmp_path, "x: stopped")] if recorded else [])
+
+
+@pytest.mark.parametrize("task, kept", [("evaluate", True), ("experiment", False)])
+def test_an_evaluation_that_nobody_is_left_to_tell_of_goes_on_too(tmp_path, task, kept) -> None:
+    job = stopped.known({"name": "x"}, tmp_path, {"task": task})
+    assert ("the same command goes on from there" in job["reason"]) == kept

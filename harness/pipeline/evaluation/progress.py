@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.pipeline.questions.jsonl import line as written
 from harness.pipeline.questions.question import Question
+from harness.process import shown
 from harness.snapshot.digest import digest_document
 
 Answer = dict[str, Any]
@@ -30,6 +31,14 @@ class Progress:
             "a", encoding="utf-8"
         ) as file:  # what a kill cut short stays a line apart
             file.write(f"\n{json.dumps([self.key, question, answers])}\n")
+
+    def kept(self, questions: int, asked: Sequence[str]) -> str:
+        """What is there to go on from, as the rest of a sentence; empty where nothing is. questions: how many there
+        are. asked: when each is asked."""
+        if not self.answered:
+            return ""
+        done = sum(all(f"{i}/{when}" in self.answered for when in asked) for i in range(questions))
+        return f"the answers to {done} of {questions} prompts; the same command goes on from there ({shown(self.path)})"
 
     def write(self, folder: Path, asking: Sequence[Question]) -> None:
         """All of them as `answers.jsonl` in `folder`, and what was asked as `questions.jsonl`, which

@@ -5,7 +5,7 @@ import shlex
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Say:
         self.quiet, self._passing = quiet, passing
         self.out: Console = Console(highlight=False, soft_wrap=False)
         self.what = ""  # the work that goes on
+        self.kept: Callable[[], str] = str  # what is kept of it where it is told to end
         self._stages: list[tuple[str, float]] = []
         self._start = 0.0
         self._open = self._midline = self._noted = False

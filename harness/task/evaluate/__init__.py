@@ -5,6 +5,7 @@ cache answers from it. The full cache is always a cell, and every other one is c
 by prompt. Once per model the yardstick is asked whether the path that fills the cells is sound.
 """
 
+from functools import partial
 from pathlib import Path
 
 from harness import machine, variants
@@ -43,6 +44,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done("sound" if plain.sound else "unsound")
     progress = Progress(cfg.runs_dir, identity(session, cells, asking))
     before = len(progress.answered)
+    say.kept = partial(progress.kept, len(asking), cfg.task.asked)
     many = len(cells.every)
     say.stage(f"{machine.many(len(asking), 'prompt')}, {machine.many(many, 'cell')}")
     for _ in over(ask(session, cells, caches, asking, progress), "prompts", len(asking)):
