@@ -26,7 +26,7 @@ def conclude() -> int:
     (folder / TOLD).unlink(missing_ok=True)
     from harness.report.sweep import page as pages
     from harness.report.sweep import search, summary
-    from harness.report.terminal.console import dashboard
+    from harness.report.terminal import tracked as store
     from harness.track import parent, summarise, upload
 
     if not (points := finished(folder)):
@@ -73,5 +73,6 @@ def conclude() -> int:
     lines.front(folder, rows, ways)
     print("\n".join(summary.closing(folder, rows, Watch.total, aged(points), problem is not None)))
     if tracked and (above := parent.known(folder)).get("uri"):
-        print(f"dashboard:    {dashboard(above)}")
+        for label, words in store.places(above):
+            print(f"{label + ':':<13} {words}")
     return max(int(row["exit_code"]) for row in rows)

@@ -43,11 +43,10 @@ def record_failure(
                 say.problem(f"cause:  {cause}")
             say.problem(f"report: {shown(folder)}/report.html")
         if not say.quiet and (tracked := told.get("mlflow")):
-            from harness.report.terminal.console import dashboard
+            from harness.report.terminal import tracked as store
 
-            if not tracked.get("page"):  # whose address names the run
-                say.problem(f"mlflow run: {tracked['run_id']}")
-            say.problem(f"dashboard: {dashboard(tracked)}")
+            for label, words in store.places(tracked):
+                say.problem(f"{label}: {words}")
     except OSError as lost:
         if say.quiet and disk_is_full(lost):
             raise

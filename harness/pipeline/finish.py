@@ -93,11 +93,10 @@ def finish(
         say.problem(f"harness: {problem} {remedy(folder)}")
     show(result)
     if result["mlflow"] and not say.quiet:
-        from harness.report.terminal.console import dashboard
+        from harness.report.terminal import tracked as store
 
-        if not result["mlflow"].get("page"):  # whose address names the run
-            say.line(f"mlflow run:   {result['mlflow']['run_id']}")
-        say.line(f"dashboard:    {dashboard(result['mlflow'])}")
+        for label, words in store.places(result["mlflow"]):
+            say.line(f"{label + ':':<13} {words}")
     code = exit_code(result) if code is None else code
     return Outcome(code, result["verdict"], str(folder), result["reason"])
 

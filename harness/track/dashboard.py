@@ -20,9 +20,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.config.tracking import check_uri
-from harness.errors import ConfigProblem, HarnessError, Unreachable
+from harness.errors import ConfigProblem, HarnessError, Unreachable, suggestion
 from harness.track import experiment
 from harness.track.mlflow import Mlflow
+from harness.track.reasons import plain
 
 PATIENCE, GRACE = 120.0, 0.5  # seconds in which a server answers, and in which it ends
 ONCE = (
@@ -77,10 +78,8 @@ def check(port: int) -> None:
 
 
 def there(store: Mlflow) -> None:
-    """Raise ConfigProblem where `store` has no pages that could be opened here: this is a command that only
-    looks, and an empty database would be taken for no runs."""
-    if experiment.is_server(store.uri):
-        raise ConfigProblem(f"track.uri={store.uri} is a server, which has pages of its own.")
+    """Raise ConfigProblem where the database of `store` is not there: this is a command that only looks, and an empty
+    one would be taken for no runs."""
     file = experiment.database(store.uri)
     if file is None or file.is_file():
         return
@@ -90,6 +89,27 @@ def there(store: Mlflow) -> None:
         f"there are no runs here: {file} is not there."
         + (f" Did you mean {near}?" if near else " The last line of every run says the command.")
     )
+
+
+def served(store: Mlflow) -> str:
+    """The address of our runs on the server that `store` is, which has pages of its own; their columns are brought up
+    to date. Raises ConfigProblem where it does not answer, or has no such experiment: none is made by a command that
+    only looks."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    wanted = store.settings.experiment
+    try:
+        names = [e.name for e in MlflowClient(tracking_uri=store.uri).search_experiments()]
+        if wanted not in names:
+            raise ConfigProblem(
+                f"there are no runs here: {store.uri} has no experiment '{wanted}'.{suggestion(wanted, names)} "
+                "One is named with track.experiment=NAME."
+            )
+        return experiment.address(store.uri, store.opened(experiment.TAGS))
+    except (MlflowException, Unreachable) as problem:
+        said = problem if isinstance(problem, Unreachable) else f"{store.uri}: {plain(problem)}."
+        raise ConfigProblem(f"the dashboard cannot be opened: {said}") from None
 
 
 def serve(store: Mlflow, port: int) -> None:
@@ -154,23 +174,32 @@ def main() -> None:
     port is taken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
-    parser.add_argument("--port", default="5000")
+    parser.add_argument("--port")
     parser.add_argument("--track-uri")
     parser.add_argument("--track-experiment", default="harness")
     told = parser.parse_args()
-    if not told.port.isdigit():
-        raise ConfigProblem(f"port={told.port} is not possible: give 1 to 65535.")
+    port = told.port or "5000"
+    if not port.isdigit():
+        raise ConfigProblem(f"port={port} is not possible: give 1 to 65535.")
     check_uri(told.track_uri)
+    if experiment.is_server(told.track_uri or ""):
+        if told.port:
+            raise ConfigProblem(
+                f"port= is not read: track.uri={told.track_uri} is a server that runs already."
+            )
+        store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
+        print(f"dashboard: {served(store)}\n{ONCE}", flush=True)
+        return
     if told.track_uri is None and not told.runs_dir.is_dir():
         raise ConfigProblem(
             f"there are no runs here: {told.runs_dir.absolute()} is no folder. Name the folder of your runs"
             " with runs_dir=DIR; the last line of every run says the whole command."
         )
-    check(int(told.port))
+    check(int(port))
     store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
     there(store)
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGINT))  # the terminal was closed
-    serve(store, int(told.port))
+    serve(store, int(port))
 
 
 if __name__ == "__main__":

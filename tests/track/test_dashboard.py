@@ -159,11 +159,12 @@ def test_no_store_is_made_by_a_command_that_only_looks(tmp_path, monkeypatch, ca
     asked = [
         ([f"runs_dir={tmp_path}/own"], f"track.uri=sqlite:///{tmp_path}/own/x.db"),
         ([f"track.uri=sqlite:///{tmp_path}/own/y.db"], "y.db is not there"),
-        (["track.uri=http://127.0.0.1:9"], "is a server"),
         (["track.uri=file:mlruns"], "is a folder"),
+        (["track.uri=http://127.0.0.1:9"], "http://127.0.0.1:9: no server answers there."),
     ]
     for words, said in asked:
-        monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"port={free_port()}", *words])
+        port = [] if "http" in words[0] else [f"port={free_port()}"]
+        monkeypatch.setattr("sys.argv", ["harness", "dashboard", *port, *words])
         assert front.main() == 2 and said in capfd.readouterr().err
     assert [p.name for p in (tmp_path / "own").glob("*.db")] == ["x.db"]
 

@@ -165,7 +165,9 @@ def test_our_page_opens_on_runs_also_where_the_experiment_was_there(recorded, tm
     assert client.get_experiment(theirs).tags[kind] != wanted
 
 
-def test_a_sweep_to_a_server_ends_with_the_address_of_its_own_page(process, place):
+def test_a_sweep_to_a_server_ends_with_its_own_page_and_all_runs_which_the_dashboard_opens_too(
+    process, place
+):
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
     server = start(f"sqlite:///{place / 'server.db'}", port, place)
@@ -173,16 +175,22 @@ def test_a_sweep_to_a_server_ends_with_the_address_of_its_own_page(process, plac
         done = process(
             "-m", "steps=1,2", "prompt=text", f"track.uri={uri}", "track.experiment=shared"
         )
+        words = ["dashboard", f"track.uri={uri}"]
+        shown = process(*words, "track.experiment=shared")
+        others = process(*words), process(*words, "port=5001")
     finally:
         stop(server)
     base = sqlite3.connect(place / "server.db")
     query = "select r.experiment_id, r.run_uuid from runs r join tags t using (run_uuid) where t.value = 'sweep summary'"
     ((made, run_id),) = base.execute(query)
-    assert (
-        done.code == 0
-        and f"dashboard:    {uri}/#/experiments/{made}/runs/{run_id}?workflowType=machine_learning\n"
-        in done.out
-    )
+    pages, own = f"{uri}/#/experiments/{made}/runs", "workflowType=machine_learning"
+    dashboard = f"{pages}?viewStateShareKey=harness&{own}\n"
+    assert done.code == 0
+    assert f"mlflow run:   {pages}/{run_id}?{own}\ndashboard:    {dashboard}" in done.out
+    assert shown.code == 0 and shown.out.startswith(f"dashboard: {dashboard}")
+    assert "has no experiment 'harness'. " in others[0].out and "port= is not read" in others[1].out
+    assert [other.code for other in others] == [2, 2]
+    assert base.execute("select name from experiments").fetchall() == [("Default",), ("shared",)]
     note = "select value from tags where run_uuid = ? and key = 'mlflow.note.content'"
     ((said,),) = base.execute(note, [run_id])
     assert said.endswith(f"task=audit run={run_id} track.uri={uri} track.experiment=shared`")

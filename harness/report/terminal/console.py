@@ -1,7 +1,6 @@
 """What a person sees in the terminal: progress, then one clear table. 80 columns, no colour needed."""
 
 import logging
-import shlex
 import sys
 import textwrap
 import time
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import interrupt, machine, process, progress
+from harness import interrupt, machine, progress
 from harness.report.names import FLOOR, beside, itself_as, judged_by, plain
 from harness.report.terminal import command
 from harness.report.terminal.bar import Bar, Estimate
@@ -312,21 +311,6 @@ def concluded(say: Say, result: dict[str, Any]) -> None:
     """The sentence that says it all, and an empty line."""
     say.line(filled(result["conclusion"], say.out.width))
     say.line()
-
-
-def dashboard(tracked: dict[str, Any]) -> str:
-    """The command, or the address, that shows the runs which `tracked` (`mlflow` of a result) is in."""
-    uri, experiment = str(tracked["uri"]), tracked.get("experiment", "harness")
-    if uri.startswith("http"):
-        return str(tracked.get("page", uri))
-    file, words = Path(uri.removeprefix("sqlite:///")), [process.spelled(), "dashboard"]
-    if not uri.startswith("sqlite:///") or file.name != "mlflow.db":
-        words.append(shlex.quote(f"track.uri={uri}"))
-    elif file.parent != Path("runs"):
-        words.append(f"runs_dir={shlex.quote(str(file.parent))}")
-    if experiment != "harness":
-        words.append(shlex.quote(f"track.experiment={experiment}"))
-    return " ".join(words)
 
 
 def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,8 @@ from rich.console import Console
 from harness import __main__ as front
 from harness import machine, process
 from harness.compare.conclusion import conclusion
-from harness.report.terminal.console import Say, dashboard, number, show, table, tabled
+from harness.report.terminal.console import Say, number, show, table, tabled
+from harness.report.terminal.tracked import dashboard, places
 
 
 def test_numbers_are_short_and_unambiguous() -> None:
@@ -165,7 +166,16 @@ def test_the_dashboard_line_names_a_command_or_an_address(monkeypatch) -> None:
     assert dashboard(own) == f"harness dashboard {words}"
     assert dashboard({"uri": "http://host:5000"}) == "http://host:5000"
     page = "http://host:5000/#/experiments/1/runs"
-    assert dashboard({"uri": "http://host:5000", "page": page}) == page
+    assert dashboard({"uri": "http://host:5000", "page": page}) == page  # as older records have it
+
+
+def test_on_a_server_a_run_names_its_own_page_and_all_runs_beside_one_another(monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["harness"])
+    runs, page = "http://host:5000/#/runs?view", "http://host:5000/#/runs/5f"
+    told = {"uri": "http://host:5000", "run_id": "5f", "page": page, "runs": runs}
+    assert [*places(told)] == [("mlflow run", page), ("dashboard", runs)]
+    here = {"uri": "sqlite:///runs/mlflow.db", "run_id": "5f"}
+    assert [*places(here)] == [("mlflow run", "5f"), ("dashboard", "harness dashboard")]
 
 
 def test_a_quiet_reporter_says_problems_only(capsys) -> None:
