@@ -4,7 +4,7 @@ composed, and for a whole sweep at once."""
 import fnmatch
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -208,6 +208,26 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
     able = [t for t in variants.sound("task") if passed.isdisjoint(unread(t))]
     said = " or ".join(f"task={task}" for task in tasks)
     return f"{override} is not read by {said}: {readers('task', able)}"
+
+
+def heeded(overrides: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Those of a sweep's point that a job by itself may have: what the sweep gives for its other points would be an
+    error there. options: what was composed, the option of each group."""
+    task, known = options.get("task", ""), variants.options("task")
+    reads = variants.signature("task", task).get("reads", []) if task in known else Config.ASKED
+
+    def read(override: str) -> bool:
+        typed, value = _pair(override)
+        group, dot, rest = typed.partition(".")
+        if typed in Config.ASKED and typed not in reads:
+            return False
+        if task in known and _ignored(override, group, value, [*overrides, f"task={task}"]):
+            return False
+        option = options.get(group, "") if dot and group in schemas() else ""
+        there = option in variants.options(group) if option else False
+        return not there or rest.partition(".")[0] in readable(group, option)
+
+    return [override for override in overrides if read(override)]
 
 
 def unread(task: str) -> list[str]:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harness.config.choice import heeded
 from harness.config.literal import command
 from harness.process import shown
 
@@ -17,11 +18,24 @@ _NAME = re.compile(r"^ +config_name: (.+)$", re.MULTILINE)
 
 
 def of_point(folder: Path) -> str:
-    """The command that runs the job in `folder` by itself; empty where it does not say what was typed, as one
-    that was run again from a record."""
+    """The command that runs the job in `folder` by itself, without what a sweep gave for its other points; empty where
+    it does not say what was typed, as one that was run again from a record."""
     if (told := typed(folder)) is None:
         return ""
+    if (folder.parent / "multirun.yaml").is_file():
+        told = heeded(told, _options(folder))
     return command([*options_dir(folder), *primary(folder), *searchpath(folder), *told])
+
+
+def _options(folder: Path) -> dict[str, str]:
+    """The option of each group that the run in `folder` was composed of; empty where nothing says so."""
+    import yaml
+
+    try:
+        tree = yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8"))
+        return {k: str(v["name"]) for k, v in tree.items() if isinstance(v, dict) and "name" in v}
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return {}
 
 
 def of_sweep(folder: Path) -> str:

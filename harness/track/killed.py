@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.config.literal import command
+from harness.config import launched
 from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.record import NAME
@@ -33,6 +33,7 @@ def known(config: dict[str, Any], folder: Path, options: dict[str, str]) -> dict
         "config": config,
         "options": options,
         "typed": contents.overrides(folder),
+        "again": launched.of_point(folder),
         "began": int(time.time() * 1000),
         "reason": SUDDEN + KEPT.get(options["task"], ""),
     }
@@ -71,7 +72,7 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
 
 
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
-    again = description.commanded(command(job["typed"]))
+    again = description.commanded(job["again"])
     return {
         "outcome": WORD,
         "conclusion": job["reason"][: contents.PARAM_LIMIT],

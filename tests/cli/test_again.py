@@ -1,0 +1,54 @@
+"""Every command that a record prints, on the console, its page and its server, is one that can be typed."""
+
+import html
+import re
+import shlex
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from harness.cli import arguments
+from harness.track import killed
+
+COMMAND = re.compile(r"python -m harness [^`\n<]+")
+EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=1", "prompt.distance=8", "steps=3", "task.prunes=[knorm]",
+            "task.budgets=[0.5]")  # fmt: skip
+JOBS = {
+    "single": ["prune=snapkv", "prune.ratio=0.5", "steps=2"],
+    "a text with quotes": ["text=it's \"5\" . what is k ?", "steps=2"],
+    "an option without a budget": ["-m", "prune=none,knorm", "prune.ratio=0.5", "steps=2"],
+    "an option without groups": ["-m", "quantize=none,int8", "quantize.group=16", "steps=2", "compare=lossy"],
+    "several tasks": ["-m", "task=save,experiment", "text=let k be 5 .", "steps=2", "out=null,s"],
+    "evaluate": [*EVALUATE],
+    "evaluations": ["-m", *EVALUATE, "task.asked=[after],[before]"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_printed_command_is_composed(harness, compose, place, monkeypatch, job) -> None:
+    monkeypatch.setattr("harness.process.spelled", lambda: "python -m harness")
+    monkeypatch.setenv("COLUMNS", "1000")
+    done = harness(*JOBS[job], track="mlflow")
+    assert done.code == 0, done.out
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    told = [run.data.tags["mlflow.note.content"] for run in client.search_runs(["1"])]
+    pages = [html.unescape(p.read_text()) for p in place.glob("runs/*/*/*.html")]
+    found = {
+        text.strip() for said in (*told, *pages, done.out) for text in COMMAND.findall(said)
+    } - {"python -m harness dashboard"}
+    assert len(found) > len(done.folders)
+    for line in found:
+        words = shlex.split(line)[3:]
+        assert harness(*words, "--cfg", "job", track="mlflow").code == 0, line
+        if "-m" not in words:
+            compose(*arguments.literal_text(words))
+
+
+def test_a_stopped_job_is_run_again_with_the_options_that_it_had(harness, compose, place) -> None:
+    """Those of another folder too, which no override names."""
+    (place / "mine" / "prune").mkdir(parents=True)
+    (place / "mine" / "prune" / "few.yaml").write_text("name: keep_last\ntokens: 2\n")
+    done = harness("--config-dir", "mine", "prune=few", "steps=2")
+    assert done.code == 0, done.out
+    job = killed.known({"name": "x"}, done.folders[0], {"task": "experiment"})
+    assert job["again"] == "python -m harness --config-dir mine prune=few steps=2 track=none"
