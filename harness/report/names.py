@@ -74,7 +74,6 @@ NAMES = {
     "evaluate.kl": "KL divergence from the full cache (nats)",
     "evaluate.per_token_s": "seconds per token",
 }
-FORCED = "at each step, the tokens of the uninterrupted run being fed (teacher forcing)"  # a choice
 FLOOR = "noise floor:  how far rounding alone parts two right ways to compute the same"
 
 

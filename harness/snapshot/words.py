@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.snapshot.result import ORDER, UNJUDGED, worse
 
+FORCED = "at each step, the tokens of the uninterrupted run being fed (teacher forcing)"  # a choice
 BEFORE = 2  # words that both texts have, before the one that is another
 
 Span = tuple[int, int]
@@ -78,6 +79,12 @@ def quoted(one: str, two: str) -> tuple[str, str] | None:
 def numbered(text: Mapping[str, Any]) -> dict[str, Any]:
     """`text` of a result as a person reads it: ids that have no text by their number."""
     return {**text, **(text.get("shown") or {})}
+
+
+def streamed(text: dict[str, Any]) -> tuple[str, str]:
+    """What a resumed run was given to read, and what it said after that, of all that was streamed."""
+    given, whole = str(text.get("added") or ""), str(text["streamed"])
+    return (given, whole.removeprefix(given)) if given and whole.startswith(given) else ("", whole)
 
 
 def apart(places: list[str]) -> list[str]:

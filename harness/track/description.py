@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from harness.snapshot.objective import shown
 from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
-from harness.snapshot.words import numbered, required
+from harness.snapshot.words import FORCED, numbered, required, streamed
 from harness.track import contents
 
 SAID = 240  # characters of what a run said
@@ -73,26 +73,32 @@ def note(
 
 
 def _said(result: Row) -> list[str]:
-    """What was required of a run that was judged, what it said, and what its snapshot needs beside it."""
-    text, told = numbered(result.get("text") or {}), []
+    """What was required of a run that was judged, what it read and said, and what its snapshot needs beside it."""
+    told = [f"{label}: {_quoted(said)}" for label, said in _words(result) if said]
     if result.get("curves") and result.get("required"):
-        told.append(f"Required: {required(result)}")
-        words = {
-            "full cache, never interrupted" if result.get("pruned") else "uninterrupted": text.get(
-                "continuation"
-            )
-        }
-        if text.get("restored") not in (None, text.get("continuation")):
-            words["pruned" if result.get("pruned") else "restored"] = text["restored"]
-        told += [
-            f"What it said ({whose}): {_quoted(said)}" for whose, said in words.items() if said
-        ]
+        told.insert(0, f"Required: {required(result)}")
     if above := (result.get("next") or {}).get("beside"):
         where = f"`tags.snapshot_id = '{(result.get('snapshot') or {}).get('id')}'`"
         told.append(
             f"Its snapshot needs `{', '.join(above)}` beside it, which the run of {where} has."
         )
     return ["\n\n".join(told), ""] if told else []
+
+
+def _words(result: Row) -> Iterator[tuple[str, str]]:
+    """`(label, words)`: what a resumed run was given to read and what it said after that; of a judged one what the
+    uninterrupted run said and, where that is something else, what the other one chose beside it."""
+    text = numbered(result.get("text") or {})
+    if "streamed" in text:
+        read, said = streamed(text)
+        yield "It read", read
+        yield "It said", said
+    elif result.get("curves"):
+        full = "full cache, never interrupted" if result.get("pruned") else "uninterrupted"
+        yield f"What was said ({full})", text.get("continuation") or ""
+    if result.get("curves") and text.get("restored") not in (None, text.get("continuation")):
+        whose = "pruned" if result.get("pruned") else "restored"
+        yield f"What the {whose} run chooses {FORCED}", text["restored"]
 
 
 def _told(line: str, said: str, result: Row) -> bool:

@@ -77,6 +77,13 @@ def address(server: str, experiment_id: str, run_id: str = "") -> str:
     )
 
 
+def pages(uri: str, experiment_id: str, run_id: str = "") -> dict[str, str]:
+    """The address of a run's `page` on a server, and of all `runs` beside one another; a database has none."""
+    if not is_server(uri):
+        return {}
+    return {"page": address(uri, experiment_id, run_id), "runs": address(uri, experiment_id)}
+
+
 def is_server(uri: str) -> bool:
     """Whether a store has pages of its own."""
     return uri.startswith(("http://", "https://"))

@@ -267,18 +267,9 @@ class Mlflow:
         return (file.absolute().parent / "mlartifacts").as_uri() if file else None
 
     def _block(self, run_id: str, opened: str = "") -> dict[str, str]:
-        """Where a run is: what its folder keeps of that, on a server with the addresses of its page and of all runs. opened:
-        the run that its page opens, not all of them."""
+        """Where a run is: what its folder keeps of that. opened: the run that its page opens, not all of them."""
         block = {"run_id": run_id, "experiment": self.settings.experiment, "uri": self.shown}
-        shown = (
-            {
-                "page": experiment.address(self.uri, self.experiment, opened),
-                "runs": experiment.address(self.uri, self.experiment),
-            }
-            if experiment.is_server(self.uri)
-            else {}
-        )
-        return block | shown
+        return block | experiment.pages(self.uri, self.experiment, opened)
 
     def _there(self) -> str:
         return description.there(self.settings.uri, self.settings.experiment, self.given)

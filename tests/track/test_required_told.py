@@ -1,6 +1,7 @@
 """Why one of two runs alike is red, what it said, and what its snapshot needs: all on its own page."""
 
 from harness.report.sweep import summary
+from harness.snapshot.words import FORCED
 from harness.track import contents, description
 
 RESULT = {
@@ -14,7 +15,8 @@ RESULT = {
 def test_a_run_that_missed_what_was_required_says_so(tmp_path) -> None:
     note = description.note(RESULT, "1f", tmp_path)
     assert "this is diverged: exit code 1. compare.require=diverged lets it through" in note
-    assert "(uninterrupted): `' k is '5''`" in note and "(restored): `' k is 35'`" in note
+    assert "What was said (uninterrupted): `' k is '5''`" in note
+    assert f"What the restored run chooses {FORCED}: `' k is 35'`" in note
     assert "needs `a` beside it, which the run of `tags.snapshot_id = 'aa'` has" in note
     tags = contents.tags(RESULT, tmp_path)
     assert (tags["required"], tags["exit_code"]) == ("equivalent", "1")

@@ -3,6 +3,9 @@
 import json
 from types import SimpleNamespace
 
+from mlflow.tracking import MlflowClient
+
+from harness.snapshot.words import FORCED
 from harness.track import contents, experiment, parent
 from harness.track import metrics as measured
 from harness.track.parent import ABOVE
@@ -73,3 +76,23 @@ def test_a_sweep_has_the_commit_of_its_first_point_that_has_one(tmp_path):
     (tmp_path / "2" / "result.json").unlink()
     assert parent.commit(tmp_path)["git_commit"] == "ten"
     assert parent.commit(tmp_path / "10") == {}
+
+
+def test_a_description_says_whose_words_it_shows(harness, place):
+    """What a pruned run chooses beside another text is not what it would say; a question is no answer."""
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+
+    def note(done):
+        return client.get_run(done.result["mlflow"]["run_id"]).data.tags["mlflow.note.content"]
+
+    pruned = harness("prune=snapkv", "prune.ratio=0.5", "steps=6", track="mlflow")
+    text = pruned.result["text"]
+    assert text["restored"] != text["continuation"]
+    assert f"What the pruned run chooses {FORCED}: `{text['restored']!r}`" in note(pruned)
+    assert f"said (full cache, never interrupted): `{text['continuation']!r}`" in note(pruned)
+    harness("task=save", "text=let k be 7 .", "out=k1")
+    asked = ["snapshot=k1", "text= what is k ?", "steps=3"]
+    resumed = harness("task=resume", *asked, track="mlflow")
+    assert "It read: `' what is k ?'`\n\nIt said: `' k is 7'`" in note(resumed)
+    unjudged = harness("task=resume", *asked, "compare.limit=1", track="mlflow")
+    assert unjudged.result["verdict"] == "unjudged" and "It said: `' k is 7'`" in note(unjudged)

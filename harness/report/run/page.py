@@ -10,7 +10,7 @@ from harness import machine
 from harness.report import footer, glossary, headline, loop
 from harness.report.badge import badge, pills
 from harness.report.html import cell, grouped, link, page, section, within
-from harness.report.names import FORCED, beside, itself_as, judged_by, plain
+from harness.report.names import beside, itself_as, judged_by, plain
 from harness.report.picture import plots
 from harness.report.run import diagnosis, kept_tokens, quantization, yardstick
 from harness.report.terminal import command
@@ -23,7 +23,16 @@ from harness.snapshot.result import (
     times_faster,
     write_text,
 )
-from harness.snapshot.words import Span, altered, numbered, other, required, stepwise
+from harness.snapshot.words import (
+    FORCED,
+    Span,
+    altered,
+    numbered,
+    other,
+    required,
+    stepwise,
+    streamed,
+)
 
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
@@ -173,7 +182,7 @@ def _text(said: dict[str, Any], done: str = "", judged: bool = True) -> dict[str
     said |= {part: "".join(pieces) for part, pieces in (said.get("pieces") or {}).items()}
     parts = ("prompt", "read", "expected", "continuation", "restored")
     if "streamed" in said:
-        read, answer = command.split(said)
+        read, answer = streamed(said)
         said = {**said, "continuation": answer, "read": read}
         said = {k: v for k, v in said.items() if k != "read" or v}
     else:

@@ -8,9 +8,8 @@ from typing import Any
 from harness import machine, process
 from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
-from harness.report.names import FORCED
 from harness.snapshot.result import UNJUDGED
-from harness.snapshot.words import numbered, purpose, required
+from harness.snapshot.words import FORCED, numbered, purpose, required, streamed
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
@@ -39,7 +38,7 @@ def texts(text: dict[str, Any], done: str, judged: bool = True) -> Iterator[tupl
     count = len(ids)
     more = f"{count} tokens, the first before any step" if count > 1 else ""
     if "streamed" in text:  # what was chosen after it is the next run's to say
-        read, said = split(text)
+        read, said = streamed(text)
         ids = ids[text["read"] : text["read"] + text["steps"]]
         more = f"{machine.many(text['steps'], 'token')} generated"
         if read:
@@ -68,12 +67,6 @@ def _apart(ids: list[int], chosen: list[int]) -> str:
         if was != now:
             return f"token {place} is {now} where that has {was}"
     return f"{len(chosen)} of them where that has {len(ids)}"
-
-
-def split(text: dict[str, Any]) -> tuple[str, str]:
-    """What a resumed run was given to read, and what it said after that, of all that was streamed."""
-    given, whole = str(text.get("added") or ""), str(text["streamed"])
-    return (given, whole.removeprefix(given)) if given and whole.startswith(given) else ("", whole)
 
 
 def of_ids(ids: list[int], said: str, both: bool = True, without: Sequence[int] = ()) -> str:

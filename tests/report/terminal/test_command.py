@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.report import footer
 from harness.report.run import page as run
 from harness.report.terminal import command
+from harness.snapshot.words import streamed
 
 TINY = Path(footer.__file__).parents[1] / "model" / "assets" / "tiny"
 TEXT = {"continuation": " k is 5", "restored": " k is 35", "token_ids": [1, 2, 3]}
@@ -148,7 +149,7 @@ def test_what_a_resume_read_is_not_what_it_said() -> None:
     assert told == {"read": "' who ?'", "continuation": "' me .' (2 tokens generated)"}
     marked = run._text({**text, "prompt": "hi"})["marked"]
     assert "then read:  who ?\ncontinuation:  me ." in marked
-    assert command.split({**text, "added": "<s>"}) == ("", " who ? me .")
+    assert streamed({**text, "added": "<s>"}) == ("", " who ? me .")
 
 
 def test_tokens_without_text_are_counted_and_shown():

@@ -169,54 +169,6 @@ def test_what_cannot_be_evaluated_is_one_message(harness, given, said) -> None:
     assert done.code == 2 and said in done.out and "Traceback" not in done.out
 
 
-def test_a_stopped_evaluation_goes_on_where_it_was(harness, place, monkeypatch) -> None:
-    from harness.pipeline import evaluation as evaluate
-
-    small = (*SMALL, "prompt.samples=3", "task.prunes=[random]", "task.budgets=[0.5]")
-    whole = harness(*small, "name=whole")
-    real, count = evaluate.answers, []
-
-    def stopped(*given):
-        count.append(1)
-        if len(count) == 4:
-            raise KeyboardInterrupt
-        return real(*given)
-
-    monkeypatch.setattr(evaluate, "answers", stopped)
-    with pytest.raises(BaseException):  # noqa: B017  told to stop
-        harness(*small, "name=whole", "seed=0")
-        raise KeyboardInterrupt
-    assert len(list(place.glob("runs/.evaluate/*.jsonl"))) == 1
-    count.clear()
-    count += [1] * 9
-    again = harness(*small, "name=whole")
-    assert again.result["evaluation"]["resumed"] == 3 and len(count) == 9 + 3
-    assert not list(place.glob("runs/.evaluate/*.jsonl"))
-    drop = ("per_token_s",)
-    strip = lambda done: [{k: v for k, v in r.items() if k not in drop} for r in rows_of(done)]  # noqa: E731
-    assert strip(whole) == strip(again)
-
-
-def test_an_evaluation_out_of_time_says_what_it_keeps(harness, place, monkeypatch) -> None:
-    from harness.errors import TooLong
-    from harness.pipeline import evaluation as evaluate
-
-    real, count = evaluate.answers, []
-
-    def late(*given):
-        count.append(1)
-        if len(count) == 4:  # a prompt is asked after and before pruning
-            raise TooLong(3)
-        return real(*given)
-
-    monkeypatch.setattr(evaluate, "answers", late)
-    done = harness(*SMALL, "prompt.samples=3", "task.prunes=[random]", "task.budgets=[0.5]")
-    (kept,) = place.glob("runs/.evaluate/*.jsonl")
-    assert done.code == 1 and "stopped after limit_s=3" in done.out
-    where = f"the same command goes on from there ({kept.relative_to(place)})"
-    assert f"kept: the answers to 1 of 3 prompts; {where}." in done.out
-
-
 def test_progress_of_another_evaluation_is_not_taken(tmp_path) -> None:
     one = Progress(tmp_path, {"a": 1})
     one.add("0/after", [{"said": "x"}])
