@@ -41,9 +41,8 @@ def _equivalent(result: Mapping[str, Any]) -> str:
     ratio = (result.get("oracle") or {}).get("ratio")
     scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
     first = (result.get("metrics") or {}).get("first_divergence")
-    tie = (
-        "" if first is None else f" but for a near tie at step {first + 1}, which rounding decides"
-    )
+    near = "" if first is None else f"step {first + 1}{_turn(result)}"
+    tie = f" but for a near tie at {near}, which rounding decides" * bool(near)
     return f"Same thought: the tokens of {_other(result)}{tie}, within rounding{scale}"
 
 
@@ -64,9 +63,15 @@ def _diverged(result: Mapping[str, Any]) -> str:
         lost = f", {_apart(result)}" * (_apart(result) == NO_NUMBERS)
         return f"{came}{purpose}: {changed}{where}{lost}{kept}"
     if first is None:
-        return f"Another thought: other tokens, {_apart(result)}"
-    step = f"at step {first + 1}" + f", in {often}" * bool(often)
+        return f"Another thought: other tokens{_turn(result)}, {_apart(result)}"
+    step = f"at step {first + 1}{_turn(result)}" + f", in {often}" * bool(often)
     return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
+
+
+def _turn(result: Mapping[str, Any]) -> str:
+    """Of a chat, in which of its turns; an older record does not say."""
+    number = (result.get("chat") or {}).get("judged_turn")
+    return "" if number is None else f" of turn {number}"
 
 
 def _on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
@@ -176,7 +181,8 @@ def _apart(result: Mapping[str, Any]) -> str:
     why = str(result.get("reason") or "").partition("\n")[0].rstrip(".")
     ratio = (result.get("oracle") or {}).get("ratio")
     near = 2 if result.get("verdict") == "drifted" and ratio is not None and ratio <= 2 else 1
-    if why and gap is not None and floor and gap <= near * floor:
+    chat = result.get("task") == "chat"  # whose reason counts its turns
+    if why and not chat and gap is not None and floor and gap <= near * floor:
         return why  # it is not these logits that make the verdict
     if gap is None or not isfinite(gap):
         return NO_NUMBERS

@@ -106,4 +106,9 @@ def _explained(restored: torch.Tensor, plain: torch.Tensor, noise: Mapping[str, 
     """Whether every changed top-1 choice was a tie within twice the noise floor."""
     chosen, other = restored.argmax(-1, keepdim=True), plain.argmax(-1, keepdim=True)
     lead = plain.double().gather(-1, other) - plain.double().gather(-1, chosen)
-    return float(lead.max()) <= FACTOR * noise["max_abs_diff"] < inf
+    return float(lead.max()) <= tie(noise) < inf
+
+
+def tie(noise: Mapping[str, Any]) -> float:
+    """How far apart two logits may be for rounding to decide between them: twice the noise floor."""
+    return float(FACTOR * noise["max_abs_diff"])

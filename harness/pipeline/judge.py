@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ import torch
 from harness.compare import metrics as measure
 from harness.compare.conclusion import conclusion
 from harness.compare.identity import Difference
-from harness.compare.verdict import FACTOR, decide, errors
+from harness.compare.verdict import FACTOR, decide, errors, tie
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
+from harness.model.sampler import Sampler
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
 from harness.pipeline.past import sleeper
@@ -165,6 +167,35 @@ def _stored(
     if settings.oracle:
         exact = yardstick.alone(loaded.oracle, state, nothing, before=1)[:, 0]
     return errors(ours, plain, exact)
+
+
+def tied(
+    judgement: Judgement,
+    reference: Rollout,
+    sampler: Sampler,
+    state: State,
+    said: Sequence[int],
+    count: int,
+) -> bool:
+    """Whether `said`, of which only its ids are known, is what `sampler` chooses from the logits of
+    `reference`, each id of it raised by what the noise explains: the measure of a top-1 change in `decide`.
+
+    reference: one row, fed `count` ids after `state` and then those that `said` agrees with, but for its
+    last. sampler: as it was at `state`; it is advanced.
+    """
+    margin = tie(judgement.noise)
+    if not margin < inf:
+        return False
+    sampler.begin(state, count)
+    context = torch.cat([state.token_ids.cpu(), reference.fed[:, :count]], dim=1)
+    for step, token in enumerate(said, start=count):
+        scores = reference.logits[:, step - 1].float().clone()
+        raised = scores[:, token] + margin
+        scores[:, token] = raised.nextafter(torch.full_like(raised, inf))  # a tie is won
+        if int(sampler.choose(scores, context)) != token:
+            return False
+        context = torch.cat([context, reference.fed[:, step : step + 1]], dim=1)
+    return True
 
 
 def mutation(decoder: Any, before: Any, steps: int) -> dict[str, Any]:

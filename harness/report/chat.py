@@ -8,7 +8,7 @@ from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.run import page as run
 from harness.report.run import yardstick
-from harness.snapshot.result import MOMENT
+from harness.snapshot.result import GOOD, MOMENT
 
 Row = dict[str, Any]
 
@@ -31,23 +31,25 @@ TOLD = {key: COLUMNS[key] for key in ("turn", "cached_s", "naive_s", "restored_e
 JUDGED = ("metrics", "noise_floor", "oracle", "soundness", "curves", "pruned", "options", "itself")
 WHOLE = "Whole: what the pauses before it hold is written anew, in one piece, so that a chat stays in few files"
 
+TIE = "but for a near tie"
 WORDLESS = "A number in angle brackets, as <63425>, is a token that this tokenizer has no text for"
 
 
 def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[Row]:
     """Timing plot, the turns, what was counted, and what the verdict rests on. Columns that no turn has a value for
     are left out, and what is so in every turn is said. judged: the run's record, where it was compared."""
+    rows = _asked(rows)
     known = {c: {row.get(c) for row in rows} - {None} for c in COLUMNS}
     same = [c for c in SAID if known[c] == {True}]
     columns = [c for c in COLUMNS if known[c] and c not in same]
     told = " ".join(f"{_often(rows, c)} {SAID[c]}." for c in same)
-    told = told or "Restored: the chat that was paused after this turn answers the next one."
+    told = told or "Restored: the chat that was paused after the turn before is asked this."
     if whole := any(row.get("stored_whole") for row in rows):
         told += f" {WHOLE}."
     told = told * bool(known["restored_equal"] or whole)
     if any(row.get("without_text") for row in rows):
         told += f" {WORDLESS}."
-    counted = {k: v for k, v in figures.items() if v is not None}
+    counted = {k: v for k, v in figures.items() if v is not None and k != "judged_turn"}
     return [
         section(
             "Time per turn",
@@ -68,7 +70,7 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
             columns=["what", "value"],
             rows=[[plain(k), v] for k, v in counted.items()],
         ),
-        *_judged(rows, judged or {}),
+        *_judged(rows, figures, judged or {}),
     ]
 
 
@@ -76,7 +78,16 @@ def told(rows: list[Row]) -> tuple[list[str], list[Row]]:
     """The columns and rows of the console's table, whose words were shown as they were said."""
     keys = [key for key in TOLD if any(row.get(key) is not None for row in rows)]
     return [TOLD[key] for key in keys], [
-        {TOLD[key]: _digits(_plain(key, row)) for key in keys} for row in rows
+        {TOLD[key]: _digits(_plain(key, row)) for key in keys} for row in _asked(rows)
+    ]
+
+
+def _asked(rows: list[Row]) -> list[Row]:
+    """`rows`, each with what was checked of its own question: `chat.json` keeps that beside the pause before it."""
+    none = {"restored_equal": None, "restored_verdict": None}
+    before = [none, *rows[:-1]]
+    return [
+        row | {key: one.get(key) for key in none} for one, row in zip(before, rows, strict=True)
     ]
 
 
@@ -86,18 +97,20 @@ def _digits(value: Any) -> Any:
 
 def _plain(column: str, row: Row) -> Any:
     value = row.get(column)
+    if column == "restored_equal" and row.get("restored_verdict") in GOOD:
+        return TIE
     return round(value * 1e3, 1) if column.endswith("_s") and value is not None else value
 
 
-def _judged(rows: list[Row], result: Row) -> list[Row]:
-    """The figures of the turn whose logits were compared, and their errors against float64; none of another chat."""
+def _judged(rows: list[Row], figures: Row, result: Row) -> list[Row]:
+    """The figures of the turn that the chat is judged by, and their errors against float64; none of another chat."""
     if not result.get("curves") or len(rows) < 2:
         return []
     result = {key: result[key] for key in JUDGED if key in result}
-    pause, last = (row["turn"] for row in rows[-2:])
+    last: int = figures.get("judged_turn") or rows[-1]["turn"]  # an older record judges the last
     steps = machine.many(len(result["curves"]["restored"]["kl"]), "step")
     own, *more = run.figures(result)
-    said = f"Of turn {last}, restored from the pause after turn {pause}, beside a run that was never interrupted: {steps}."
+    said = f"Of turn {last}, restored from the pause after turn {last - 1}, beside a run that was never interrupted: {steps}."
     return [
         own | {"text": f"{said} {own.get('text') or ''}".strip()},
         *more,

@@ -36,6 +36,30 @@ def test_a_chat_says_in_how_many_turns_and_marks_the_pause_that_was_stored_whole
     assert "Whole: what the pauses before it hold is written anew" in turns["text"]
 
 
+def test_a_turn_that_is_said_otherwise_has_the_number_that_the_reason_gives_it() -> None:
+    """`chat.json` keeps what was found beside the pause; people read it beside the question."""
+    apart = {"restored_equal": False}
+    rows = [
+        ROW | {"turn": 1} | apart,
+        ROW | {"turn": 2, "restored_verdict": "equivalent"} | apart,
+        ROWS[1],
+    ]
+    rows[-1] = rows[-1] | {"turn": 3}
+    shown = [row["restored says the same"] for row in chat.told(rows)[1]]
+    assert shown == [None, False, "but for a near tie"]
+    turns = chat.sections(rows, {"turns": 3})[1]
+    place = turns["columns"].index("restored says the same")
+    assert turns["rows"][1][place]["kind"] == "bad" and turns["rows"][2][place] == shown[2]
+
+
+def test_the_page_names_the_turn_that_the_chat_is_judged_by() -> None:
+    rows = [ROW | {"turn": turn} for turn in (1, 2, 3)]
+    made = chat.sections(rows, {"turns": 3, "judged_turn": 2}, RESULT)
+    said = {block["title"]: block for block in made}
+    assert "Of turn 2, restored from the pause after turn 1" in said["Figures"]["text"]
+    assert [row[1] for row in said["Counted"]["rows"]] == [3]
+
+
 def test_the_ratios_that_the_reason_names_stand_on_the_page_with_what_they_are_worth() -> None:
     made = blocks()
     assert [row[1] for row in made["Counted"]["rows"]] == [2, 1.0]

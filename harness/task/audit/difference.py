@@ -233,8 +233,8 @@ def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> I
 
 # of a turn, beside its times; older chats have not the second
 STORED = ("stored_bytes", "stored_whole")
-# they follow from the ids, which are compared; older chats have neither
-WORDLESS = ("without_text", "shown")
+# they follow from the ids, or from what is compared; older chats have none of them
+LATER = ("without_text", "shown", "restored_verdict")
 
 
 def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
@@ -243,7 +243,7 @@ def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
         yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
     for was, now in zip(recorded, again):
         for key in dict.fromkeys([*was, *now]):
-            older = key in WORDLESS and key not in was
+            older = key in LATER and key not in was
             if (
                 was.get(key) != now.get(key)
                 and not older

@@ -14,17 +14,14 @@ from harness.errors import ConfigProblem, InputProblem
 from harness.model.ending import end_tokens
 from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.judge import Judgement
 from harness.pipeline.line import Line
 from harness.pipeline.origin import chosen
-from harness.pipeline.restore import identity_check
 from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored
-from harness.progress import over
 from harness.report.terminal.console import Say
-from harness.save import store
-from harness.snapshot.result import UNJUDGED
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.task.chat.conversation import Conversation, concluded
+from harness.task.chat.judged import Turn, judged, verify, worst
 from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import opened
 
@@ -39,8 +36,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
     Leaves one snapshot per turn in `out=` (default: `snapshot/` in the run directory), each referring
     to what the one before it holds, and `chat.json`. The verdict: `diverged` when the chat restored
-    after some turn answers the next one with other tokens, else that of the last pause, whose logits
-    are judged; `unjudged` for what was typed.
+    after some turn answers the next one with other tokens, and no near tie explains them; else the
+    worst of those turns and of the last pause, whose logits are judged; `unjudged` for what was typed.
     """
     turns = checked(cfg.task.turns)
     one_of("task.on_mismatch", cfg.task.on_mismatch, ("repair", "refuse"))
@@ -67,14 +64,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
 
 def _scripted(
-    line: Line, dialogue: Dialogue, turns: list[dict[str, str]], pauses: Pauses, folder: Path
+    line: Line, dialogue: Dialogue, asked: list[dict[str, str]], pauses: Pauses, folder: Path
 ) -> Outcome:
-    """Say `turns`, verify and judge them."""
+    """Say what is `asked`, verify and judge the turns."""
     session, cfg, say = line.session, line.session.cfg, line.session.say
     rows: list[dict[str, Any]] = []
     stored: Stored | None = None
-    say.note(f"chat of {machine.many(len(turns), 'turn')}")
-    for turn in turns:
+    say.note(f"chat of {machine.many(len(asked), 'turn')}")
+    for turn in asked:
         row, seconds = spoken(session, dialogue, turn, dialogue.turns + 1)
         state = dialogue.state(pauses.parent)
         stored = pauses.save(state, dialogue.turns, overwrite=not cfg.out)
@@ -87,17 +84,17 @@ def _scripted(
         say.fact("model", f"{row.get('shown', row['answer'])}   ({seconds})", SAID)
     if stored is None:
         raise InputProblem(f"snapshot={cfg.snapshot} is after the last of the turns.")
-    judgement, diagnosis = None, None
+    turns: list[Turn] = []
     if without := sum(row.get("without_text", 0) for row in rows):
         said = machine.many(sum(len(row["ids"]) for row in rows), "token")
         say.note(f"{without} of {said} that it said have no text in this tokenizer")
     if cfg.task.verify:
         say.stage("restored chat, at every turn")
-        verify(session, rows, folder)
-        asked = [r["restored_equal"] for r in rows if r["restored_equal"] is not None]
-        say.done(f"{sum(asked)} of {len(asked)} equal, asked after the pause before")
-        judgement, diagnosis = judged(line, rows, dialogue.buffer, folder)
-    return _conclude(line, dialogue, rows, stored, folder, judgement, diagnosis)
+        others = verify(session, rows, folder)
+        count = len(rows) - 1
+        say.done(f"{count - len(others)} of {count} equal, asked after the pause before")
+        turns = judged(line, rows, dialogue.buffer, others, folder)
+    return _conclude(line, dialogue, rows, stored, turns)
 
 
 def checked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -128,41 +125,6 @@ def spoken(
         row |= {"naive_s": seconds, "naive_equal": ids == list(said.ids) if plain else None}
     words = f"{row['cached_s'] * 1e3:.1f} ms"
     return row, words + (f", naive {row['naive_s'] * 1e3:.1f} ms" if cfg.task.naive else "")
-
-
-def verify(session: Session, rows: list[dict[str, Any]], folder: Path) -> None:
-    """Restore each pause but the last and ask the next question: the ids must be the same."""
-    pairs = zip(rows, [*rows[1:], None], strict=True)
-    for row, following in over(pairs, "restored turns", len(rows)):
-        if following is None:
-            row["restored_equal"] = None
-            continue
-        state, _ = store.load(folder / row["snapshot"])
-        state = state.to(session.loaded.device)
-        again = Dialogue.resumed(session, state, session.cfg.task.on_mismatch == "repair")
-        identity_check(session, state, folder / row["snapshot"], again.sampler)
-        answer = again.ask(following["ask"], session.cfg.steps)
-        row["restored_equal"] = list(answer.ids) == following["ids"]
-
-
-def judged(
-    line: Line, rows: list[dict[str, Any]], ids: list[int], folder: Path
-) -> tuple[Judgement | None, dict[str, Any] | None]:
-    """The judgement on the chat restored at its last pause but one, which is then told what was said
-    next: logits beside an uninterrupted run over the same `ids`, the whole chat; and its diagnosis,
-    where it is worse than equivalent. None for one turn."""
-    if len(rows) < 2:
-        return None, None
-    pause, last = rows[-2:]
-    place = folder / pause["snapshot"]
-    again = Line(line.session)
-    restored = again.restore(Stored(place, store.read_manifest(place)))
-    begin = pause["total_tokens"]
-    sent = torch.tensor([ids[begin : begin + last["sent_tokens"]]])
-    reference = again.uninterrupted(restored.state, sent)
-    _, path = again.go_on(restored, sent, follow=reference.fed)
-    judgement = again.verdict(restored.state, reference, path, restored)
-    return judgement, again.record.get("diagnosis")
 
 
 def growth(seconds: list[float]) -> float:
@@ -212,16 +174,13 @@ def _conclude(
     dialogue: Dialogue,
     rows: list[dict[str, Any]],
     stored: Stored,
-    folder: Path,
-    judgement: Judgement | None,
-    diagnosis: dict[str, Any] | None,
+    turns: list[Turn],
 ) -> Outcome:
     from harness.report import chat
 
     session = line.session
-    wrong = [r["turn"] + 1 for r in rows if r["restored_equal"] is False]
-    said = {"verdict": UNJUDGED} if judgement is None else judgement.record()
-    verdict = "diverged" if wrong else said["verdict"]
+    by = worst(turns)
+    said: dict[str, Any] = {"verdict": UNJUDGED, "diagnosis": None} if by is None else by.record()
     recalled = [r["recalled"] for r in rows if r["recalled"] is not None]
     figures = {
         "turns": len(rows),
@@ -233,25 +192,23 @@ def _conclude(
     }
     if without := sum(row.get("without_text", 0) for row in rows):
         figures["without_text"] = without
-    reason = line.reason(_reason(figures, wrong, session.cfg.task.verify))
+    if by is not None:
+        figures["judged_turn"] = by.number
+    reason = line.reason(_reason(figures, turns, session.cfg.task.verify))
     state = dialogue.decoder.commit()
     record = {**said, "chat": figures, **stored.record(state, state)}
-    record |= {"verdict": verdict, "reason": reason, "diagnosis": diagnosis} | line.waiver
+    record |= {"reason": reason} | line.waiver
     sections = chat.sections(rows, figures, record)
     columns, told = chat.told(rows)
     return finish_table(
-        session, "chat", rows, sections, verdict, reason, columns, record=record, shown_rows=told
-    )
+        session, "chat", rows, sections, said["verdict"], reason, columns, record=record, shown_rows=told
+    )  # fmt: skip
 
 
-def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
+def _reason(figures: dict[str, Any], turns: list[Turn], verified: bool) -> str:
     parts = [machine.many(figures["turns"], "turn")]
     if verified:
-        parts.append(
-            f"the restored chat differs at turns {wrong}"
-            if wrong
-            else "the restored chat answers every turn token for token"
-        )
+        parts.append(_restored(turns))
     if figures["recall_questions"]:
         parts.append(f"recalled {figures['recalled']} of {figures['recall_questions']}")
     parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
@@ -263,3 +220,23 @@ def _reason(figures: dict[str, Any], wrong: list[int], verified: bool) -> str:
             "what followed was processed again"
         )
     return "; ".join(parts)
+
+
+def _restored(turns: list[Turn]) -> str:
+    """How the chat answers that was restored before each turn."""
+    tied, wrong = (
+        _turns([t.number for t in turns if t.otherwise and (t.verdict in GOOD) is tie])
+        for tie in (True, False)
+    )
+    if not wrong:
+        near = f" but for a near tie in {tied}, which rounding decides" * bool(tied)
+        return f"the restored chat answers every turn token for token{near}"
+    others = f", and {tied} with others at a near tie, which rounding decides" * bool(tied)
+    return f"the restored chat answers {wrong} with other tokens{others}"
+
+
+def _turns(numbers: list[int]) -> str:
+    """`turn 3`, `turns 3 and 5`; nothing of none."""
+    *first, last = [*map(str, numbers)] or [""]
+    listed = " and ".join(filter(None, (", ".join(first), last)))
+    return f"turn{'s' * bool(first)} {listed}" if numbers else ""

@@ -10,14 +10,15 @@ ROW = {"turn": 1, "ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, 
 
 
 def test_a_chat_says_right_or_wrong_and_has_no_column_without_a_value() -> None:
-    wrong = ROW | {"turn": 2, "recalled": False, "restored_equal": False}
-    _, turns, figures = chat.sections([ROW, wrong], {"recalled": 1, "naive_growth": None})
+    wrong = ROW | {"turn": 2, "recalled": False, "restored_equal": None}
+    asked = [ROW | {"restored_equal": False}, wrong]
+    _, turns, figures = chat.sections(asked, {"recalled": 1, "naive_growth": None})
     assert turns["columns"] == ["turn", "asked", "answered", "tokens sent", "tokens in all",
                                 "cached, ms", "restored says the same", "KiB on disk"]  # fmt: skip
     first, second = turns["rows"]
     assert first[2] == {"text": "k is 5 . (right)", "href": "", "kind": "good long", "sign": ""}
     assert second[2]["text"] == "k is 5 . (wrong, expected 5)" and second[6]["kind"] == "bad"
-    assert first[5:] == [12.6, True, 2]
+    assert first[5:] == [12.6, None, 2], "no pause is before the first turn"
     assert figures["rows"] == [["answers that were right", 1]]
     _, turns, _ = chat.sections([ROW, ROW | {"restored_equal": None}], {})
     assert "restored says the same" not in turns["columns"]
@@ -140,6 +141,6 @@ def test_tokens_without_text_are_shown_by_their_numbers() -> None:
 
 
 def test_the_table_of_a_console_has_units_and_not_the_words_again() -> None:
-    columns, rows = chat.told([ROW])
+    columns, rows = chat.told([ROW, ROW | {"turn": 2, "restored_equal": None}])
     assert columns == ["turn", "cached, ms", "restored says the same", "recalled"]
-    assert [*rows[0].values()] == [1, 12.6, True, True]
+    assert [[*row.values()] for row in rows] == [[1, 12.6, None, True], [2, 12.6, True, True]]
