@@ -41,6 +41,19 @@ def test_every_recipe_works_as_written(harness, place, commands) -> None:
         assert done.code == 0, f"{command}\n{done.out}"
 
 
+def test_the_key_that_makes_what_a_resume_writes_stand_alone_does(harness, place) -> None:
+    """It is named in the text, beside the command."""
+    (key,) = re.findall(r"needs the first beside it \(`(\S+)`: it does not\)", TEXT)
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    resumed = ("task=resume", "snapshot=a", "text= what is k ?", "steps=4")
+    for out, given, code in (("b", (), 3), ("c", (key,), 0)):
+        done = harness(*resumed, f"out={out}", *given)
+        assert done.code == 0, done.out
+        (place / "a").rename(place / "runs" / "a")  # no longer beside it
+        assert harness("task=verify", f"snapshot={out}").code == code
+        (place / "runs" / "a").rename(place / "a")
+
+
 @pytest.mark.parametrize("line", [c for c in COMMANDS if c not in QUICK])
 def test_long_commands_at_least_compose(line, compose) -> None:
     words = shlex.split(line)[3:]
