@@ -10,7 +10,7 @@ from harness.report.picture import axes, plots
 from harness.report.sweep import scatter
 
 MEASURED = (
-    "What the notes that this harness began with say of caches, put to a measurement in this run. A noise "
+    "What is often said of caches, put to a measurement in this run. A noise "
     "floor is what another order of the same sums does to a logit, a shift the largest change of any logit."
 )
 

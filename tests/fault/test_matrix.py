@@ -7,6 +7,7 @@ from table import CASES, CAUSE
 
 from harness.fault.base import Fault
 from harness.fault.registry import every
+from harness.report.faults import still
 from harness.task.faults import plain
 from harness.track import contents, datasets, metrics
 
@@ -92,6 +93,11 @@ def test_its_record_counts_what_was_found_and_names_what_was_read(matrix):
     assert "verdict" not in tags
     (read,) = datasets.of(result, matrix[2])
     assert read["name"] == "conversation of task=faults" and json.loads(read["profile"])["tokens"]
+
+
+def test_of_every_fault_that_moves_no_logit_it_is_said_why_it_matters(matrix):
+    quiet = [r for r in matrix[1].values() if r["fault"] != "none" and still(r)]
+    assert quiet and [r["fault"] for r in quiet if not r["why"]] == []
 
 
 def test_logits_alone_catch_whatever_moves_a_logit_beyond_the_noise(matrix):
