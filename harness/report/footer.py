@@ -146,10 +146,10 @@ def _said(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str]) -> str:
+def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str], name: str = "") -> str:
     """What every point of the sweep in `folder` has in common, as the end of a line: model, numbers, machine,
     prompts and the groups that took part; nothing where no record says so, and nothing that the sweep varies,
-    whatever of it has run."""
+    whatever of it has run. name: of the sweep, which may begin with the day."""
     told: list[list[str]] = []
     axes = [*axes, *declared(folder)]
     groups = {a.partition(".")[0] for a in axes}

@@ -164,7 +164,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
         reason,
         tone,
         [(file, file) for file in _files(folder, points, left)],
-        under=f"{name}{constant(folder, points, axes)}",
+        under=f"{name}{constant(folder, points, axes, name)}",
         pills=[] if left else pruned.pills(points, counted(points)),
     )
 

@@ -23,6 +23,7 @@ from harness.snapshot import record as records
 from harness.snapshot.refused import sentences
 from harness.snapshot.result import COMPARED, GOOD
 from harness.task.audit.finding import Finding
+from harness.task.audit.parting import parted
 from harness.task.audit.source import read
 
 DRAWN = ("report.html", "divergence.svg")
@@ -195,7 +196,8 @@ def page(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
         for name in DRAWN:
             was, now = (_text(place / name) for place in (point, Path(folder)))
             if was != now and now is not None:
-                yield Finding(name, "a page", "another", "not drawn from the result beside it")
+                why = "not drawn from the result beside it"
+                yield Finding(name, *parted(was or "", now), why)
 
 
 def _spoken(text: str, result: Mapping[str, Any]) -> Iterator[Finding]:
@@ -225,8 +227,9 @@ def sweep_page(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
     rows = pages.rows([p for p, _ in seen])
     drawn = pages.drawn(sweep, rows, document.get("points"), name)
     recorded = _text(sweep / "sweep.html") or ""
-    if _placeless(recorded, {name, sweep.name}) != _placeless(drawn, {name, sweep.name}):
-        yield Finding("sweep.html", "a page", "another", "not drawn from the results of the points")
+    was, now = (_placeless(page, {name, sweep.name}) for page in (recorded, drawn))
+    if was != now:
+        yield Finding("sweep.html", *parted(was, now), "not drawn from the results of the points")
 
 
 def _placeless(page: str, names: set[str]) -> str:
