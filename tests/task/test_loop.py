@@ -33,7 +33,7 @@ from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
 from harness.save import store
-from harness.task.loop import begin, paused, run
+from harness.task.loop import begin, paused, run, steps
 from harness.task.loop.steps import Loop
 
 EPS = torch.finfo(torch.float32).eps  # scores are kept in float32
@@ -62,6 +62,26 @@ def looped(cfg, tmp_path, stop=None):
     for _ in range(stop or cfg.steps):
         rows.append(loop.step(sampler))
     return rows, loop, sampler
+
+
+def test_the_first_token_pays_for_nothing_that_is_prepared_once_and_no_step_is_moved(
+    tmp_path, monkeypatch
+):
+    """Slow the first time it is asked; a loop that is rehearsed says what one that is not says."""
+    left, feed = iter([0.5]), steps.feed
+    cfg = config(tmp_path, {"name": "heavy_hitter", "tokens": 9}, SAMPLE, steps=6)
+    plain, _, _ = looped(cfg, tmp_path)
+    monkeypatch.setattr(
+        steps, "feed", lambda *given: (time.sleep(next(left, 0.0)), feed(*given))[1]
+    )
+    run(cfg, tmp_path, Say(quiet=True))
+    assert next(left, None) is None, "it was slow once"
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["time_s"]["first_token"] < 0.4 and result["loop"]["time_ratio"] > 0.05
+    rows = json.loads((tmp_path / "trace.json").read_text())
+    assert [row["token"] for row in rows] == [row["token"] for row in plain]
+    assert [row["culled"] for row in rows] == [row["culled"] for row in plain]
+    assert result["mutation"]["mutated"] is False
 
 
 POLICIES = [

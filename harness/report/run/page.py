@@ -39,9 +39,7 @@ PART = 40  # characters of two texts, from where they first differ
 GAPS = ("max_abs_diff", "mean_abs_diff", "kl_max", "kl_mean")  # what the noise floor has, too
 PLAIN = re.compile(r"error against float64 (\S+), plain path (\S+)")
 OWN = r"largest error of a logit against float64 \1; rounding's own, of the model run without a cache, \2"
-FIRST = (
-    " The first token of a loop pays for what a process prepares once (kernels): no later one does."
-)
+REHEARSED = " A step that is not kept went before the first token, so it pays for no kernels."
 DIGESTS = ("digest_before", "digest_after")
 
 
@@ -238,7 +236,7 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
     return section(
         "Time and size",
         panels=[plots.timings(result["time_s"] | _compared(result)), _rows(rows)],
-        text=f"On a logarithmic scale, each timed once.{FIRST * ('loop' in result)}{_price(result)}",
+        text=f"On a logarithmic scale, each timed once.{REHEARSED * ('loop' in result)}{_price(result)}",
     )
 
 

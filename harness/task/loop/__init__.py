@@ -42,6 +42,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     target, start = destination(cfg, folder), loop.state.tokens
     stored: Stored | None = None
     say.stage(f"loop {cfg.steps} steps, cache {cfg.cache.name}, prune {cfg.prune.name}")
+    loop.rehearse()
     with closing(Trace(folder / "trace.json")) as trace:
         for step in over(range(earlier + 1, earlier + cfg.steps + 1), "steps", cfg.steps):
             trace.add({"step": step, **loop.step(sampler)})

@@ -3,6 +3,7 @@
 import json
 import resource
 import time
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -36,7 +37,7 @@ class Loop:
         self._memory = [_resident()]
         self._every = 1 if settings.at == "prefill" else int(settings.at)
         self.budget = _budget(settings, state)
-        self.policy: Policy | None = policy_of(replace(settings, tokens=self.budget, ratio=None))
+        self.policy = self._policy()
         self.turns: list[Turn | None] | None = None
         if self.policy is None:
             self.state = state
@@ -48,6 +49,17 @@ class Loop:
         else:
             state = scored(self.loaded, self.policy, state)
         self.state, _ = self._patch(_declared(state, settings, self.budget))
+
+    def rehearse(self) -> None:
+        """One step beside the loop, over a copy of its state and kept nowhere: what is compiled or touched first is no
+        part of the first token's seconds, and what the process holds is counted from here on."""
+        other = copy(self)
+        other.seconds, other.policy = [], self._policy()
+        other.state = self.state.with_layers(deepcopy(self.state.layers))
+        sampler = self.session.sampler(other.state)
+        sampler.begin(other.state)
+        other.step(sampler)
+        self._memory = [_resident()]
 
     def step(self, sampler: Sampler) -> dict[str, Any]:
         """Generate one token, score, decide, patch; return the step's row of the trace."""
@@ -81,6 +93,10 @@ class Loop:
             "resident_bytes": [*self._memory, _resident()],
             "mutated_steps": self.mutated,
         }
+
+    def _policy(self) -> Policy | None:
+        settings = self.session.cfg.prune
+        return policy_of(replace(settings, tokens=self.budget, ratio=None))
 
     def _generated(self, token: torch.Tensor) -> State:
         """A State with `token` `[1, 1]` fed, and the attention it gave added to the scores."""
