@@ -24,8 +24,9 @@ def conclude() -> int:
     if folder is None:
         return 0
     (folder / TOLD).unlink(missing_ok=True)
+    from harness.report.sweep import cells as answers
+    from harness.report.sweep import evaluated, search, summary
     from harness.report.sweep import page as pages
-    from harness.report.sweep import search, summary
     from harness.report.terminal import tracked as store
     from harness.track import parent, summarise, upload
 
@@ -43,10 +44,12 @@ def conclude() -> int:
         rows = pages.rows(points)
         pages.write(folder, rows, Watch.total)
         ways = search.ways(folder, rows)
-        said = summary.said(rows, ways, Watch.aim)
+        chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
+        said = summary.said(rows, ways, Watch.aim, chosen)
         now("recording what it came to")
         again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
-        tracked = summarise(folder, points, rows, said, list(ways), Watch.aim, fault, again, marked)
+        sought = evaluated.sought(rows, ways)
+        tracked = summarise(folder, points, rows, said, sought, Watch.aim, fault, again, marked)
     record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if Watch.aim != Watch.total:
         record["asked"] = Watch.aim  # trials of a search

@@ -28,6 +28,15 @@ def best(rows: list[Row]) -> Row | None:
     return min(good, key=lambda r: r["kv_bytes"], default=None) if whole["value"] else None
 
 
+def nearest(rows: list[Row]) -> Row | None:
+    """The cell that comes nearest to the full cache, asked when that was asked first: the most right answers, of as
+    many the fewest bytes; None where there is no other cell, or the full cache has no right answer."""
+    whole, right = full(rows), [r for r in rows if r["measure"] == RIGHT]
+    others = [r for r in right if not is_full(r) and r["asked"] == whole["asked"]]
+    near = max(others, key=lambda r: (r["value"], -r["kv_bytes"]), default=None)
+    return near if whole["value"] else None
+
+
 def name(row: Row) -> str:
     """A cell in a person's words."""
     if is_full(row):

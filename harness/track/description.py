@@ -257,7 +257,8 @@ def _parts(parts: Sequence[Row]) -> list[str]:
     lines = [f"| {' | '.join(['', *heads])} |", "|---" * (len(keys) + 1) + "|"]
     for part in parts:
         figures = (shown(key, part["metrics"].get(key)) for key in keys)
-        name = f"**{part['name']}** (best)" if part.get("as") == "best" else part["name"]
+        mark = part.get("mark", "best") if part.get("as") == "best" else ""
+        name = f"**{part['name']}** ({mark})" if mark else part["name"]
         cells = [name.replace(" ", SPACE), *figures]
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return lines

@@ -19,14 +19,16 @@ FIGURES = (
     "oracle/ratio",
     "size/kv_bytes",
     "size/kept_tokens",
-)  # of every run; those that a list can show
+)  # of runs that stand alone; those that a list can show
 USUAL = ("cache", "prune")  # where nothing varies
 UNTOLD = ("task", "run", "snapshot", "a", "b", "text")  # in every name, or too wide for a column
 NOTABLE = ("quantize", "fault")  # told where any run has one
 SETTING = ("model", "dtype", "device", "engine")  # and these where runs that stand alone differ
 MEASURED = (
-    "speed/times_faster",
     "best/contains",
+    "best/kv_bytes",
+    "best/top1_agreement",
+    "speed/times_faster",
     "answers/contains",
 )  # where two runs or more have such a figure: of one it would be an empty column
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
@@ -42,10 +44,10 @@ WIDTHS = {
 VIEW = "mlflow.sharedViewState.harness"
 
 
-def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = ()) -> str:
-    """Our columns as MLflow keeps them: what came out, the first of `params`, figures with those of `metrics`, the
-    sentence, and the rest of `params`."""
-    figures = [f"metrics.`{key}`" for key in (*FIGURES, *metrics)]
+def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = FIGURES) -> str:
+    """Our columns as MLflow keeps them: what came out, the first of `params`, `metrics`, the sentence, and the rest of
+    `params`."""
+    figures = [f"metrics.`{key}`" for key in metrics]
     told = [f"params.`{key}`" for key in params]
     columns = [*FIRST, *told[:BEFORE], *figures, *LAST, *told[BEFORE:]]
     widths = WIDTHS | dict.fromkeys(figures, NARROW) | dict.fromkeys(told, SHORT)
@@ -164,6 +166,14 @@ def show(client: Any, experiment_id: str) -> None:
     found = client.search_runs([experiment_id], max_results=LATEST)
     runs = [run for run in found if "kind" not in run.data.tags]
     params = varied((run.data.params for run in runs), swept(runs), apart(runs))
-    metrics = [k for k in MEASURED if sum(k in run.data.metrics for run in runs) > 1]
     with suppress(MlflowException):
-        client.set_experiment_tag(experiment_id, VIEW, view(params, metrics))
+        client.set_experiment_tag(experiment_id, VIEW, view(params, figures(found)))
+
+
+def figures(runs: Sequence[Any]) -> list[str]:
+    """The metrics that are columns. A list shows what is below a sweep or an evaluation folded: so those come first that
+    a run which is in sight has."""
+    above = [run for run in runs if ABOVE not in run.data.tags]
+    alone = [key for key in FIGURES if any(key in run.data.metrics for run in above)]
+    more = [key for key in MEASURED if sum(key in run.data.metrics for run in runs) > 1]
+    return [*(alone or ([] if more and above else FIGURES)), *more]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.snapshot.cells import RIGHT, best, name
+from harness.snapshot.cells import RIGHT, best, name, nearest
 from harness.snapshot.objective import shown
 from harness.snapshot.result import ROWS
 
@@ -16,6 +16,7 @@ SAID = {
     "key_error": "keys off by {}", "value_error": "values off by {}", "perplexity": "perplexity {}",
     "kv_bytes": "{} of keys and values", "per_token": "{} ms per token",
 }  # fmt: skip
+NONE = "no safe choice"  # of an evaluation
 SHARES = (RIGHT, "exact")  # told in percent
 CALLED = {"evaluate": "cells"}  # by task; of others the parts are called as it is
 
@@ -84,14 +85,16 @@ def _said(key: str, value: float | None, percent: bool) -> str:
 
 
 def answered(folder: Path, say: Callable[..., str] = right) -> str:
-    """What an evaluation came to, in a few words: its best cell and the share of right answers of that; without
-    one `ranged`. say: as of `told`."""
+    """What an evaluation came to, in a few words: its best cell and the share of right answers of that; where none is
+    safe, that and the most of them; without a cell to choose from `ranged`. say: as of `told`."""
     try:
         rows = json.loads((folder / ROWS).read_text("utf-8"))
-        winner = best(rows)
+        winner, near = best(rows), nearest(rows)
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return ranged(folder, say)
-    return f"{name(winner)}: {say(winner['value'])}" if winner else ranged(folder, say)
+    if winner:
+        return f"{name(winner)}: {say(winner['value'])}"
+    return f"{NONE}, {say(near['value'])} at most" if near else ranged(folder, say)
 
 
 def ranged(folder: Path, say: Callable[..., str] = right) -> str:

@@ -79,6 +79,23 @@ def test_what_a_sweep_varied_is_a_column_whatever_else_varies():
     assert {"params.`at`", "params.`quantize`", "metrics.`best/contains`"} <= {*columns}
 
 
+def test_the_figures_of_a_list_are_those_of_the_runs_that_are_in_sight():
+    """What is below a sweep is folded: its own columns would be empty for all that is seen."""
+
+    def run(metrics, above=""):
+        tags = {"mlflow.parentRunId": above} if above else {}
+        return SimpleNamespace(data=SimpleNamespace(tags=tags, metrics=dict.fromkeys(metrics, 1.0)))
+
+    point = run(["logits/top1_agreement", "size/kv_bytes"], "x")
+    sweep, single = run(["best/kv_bytes", "best/top1_agreement"]), run(["size/kv_bytes"])
+    assert experiment.figures([sweep, sweep, point, point]) == [
+        "best/kv_bytes",
+        "best/top1_agreement",
+    ]
+    assert experiment.figures([sweep, point, single]) == ["size/kv_bytes"]
+    assert experiment.figures([point]) == experiment.figures([]) == [*experiment.FIGURES]
+
+
 def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harness, place):
     def run(params, above=""):
         tags = {"mlflow.parentRunId": above} if above else {}

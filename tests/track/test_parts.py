@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness.report.evaluate import page as evaluate
-from harness.track import contents, names, parts
+from harness.track import contents, description, names, parts
 
 
 def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
@@ -57,6 +57,14 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
     assert {(key, value) for key, value, _ in parts.above(below)} >= {
         ("best/contains", 1.0), ("best/kv_bytes", 50.0), ("full/contains", 0.75), ("full/kv_bytes", 99.0)
     }  # fmt: skip
+    worse = [{**row, "delta": -1.0, "delta_high": -0.5} for row in rows]
+    (tmp_path / "evaluate.json").write_text(json.dumps(worse))
+    outcome = contents.tags(result, tmp_path)["outcome"]
+    assert outcome == "no safe choice, 100% right at most", "of what is not the full cache"
+    below = evaluate.children([{**row, "per_token_s": None} for row in worse])
+    told = {key: value for key, value, _ in parts.above(below)}
+    assert (told["best/contains"], told["best/kv_bytes"]) == (1.0, 50.0), "the nearest"
+    assert "**keydiff&nbsp;50%**&nbsp;(nearest)" in "".join(description._parts(below))
     (tmp_path / "evaluate.json").unlink()
     assert "outcome" not in contents.tags(result, tmp_path)
 

@@ -4,7 +4,7 @@ from math import expm1
 from typing import Any
 
 from harness.machine import many
-from harness.snapshot.cells import RIGHT, WORSE, best, full, is_full, name
+from harness.snapshot.cells import RIGHT, WORSE, best, full, is_full, name, nearest
 from harness.snapshot.result import CELL
 
 SAFE = (
@@ -65,15 +65,13 @@ def hits(row: Row) -> int:
 
 def _none(right: list[Row], whole: Row, when: str) -> str:
     """That no cell is safe, and which comes nearest: the most right answers, of as many the fewest bytes."""
-    others = [r for r in right if not is_full(r) and r["asked"] == whole["asked"]]
     said = f"{hits(whole)} of {whole['n']} right"
-    if not others:
+    if not (near := nearest(right)):
         return f"The full cache{when}: {said}. Nothing smaller was tried."
-    near = max(others, key=lambda r: (hits(r), -r["kv_bytes"]))
-    nearest = f"The nearest is {name(near)}: {hits(near)} of {near['n']} right."
+    beside = f"The nearest is {name(near)}: {hits(near)} of {near['n']} right."
     if not near["value"]:
-        nearest = "No other cell has one right."
-    return f"{NO_CHOICE}{when}: the full cache has {said}, and no other cell keeps that. {nearest}"
+        beside = "No other cell has one right."
+    return f"{NO_CHOICE}{when}: the full cache has {said}, and no other cell keeps that. {beside}"
 
 
 def _beside(row: Row, whole: Row) -> str:

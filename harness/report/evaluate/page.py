@@ -9,7 +9,7 @@ from typing import Any
 from harness.report.evaluate import budget, choice
 from harness.report.evaluate.choice import conclusion as conclusion
 from harness.report.html import cell, section, soundness
-from harness.snapshot.cells import WORSE, best, full, is_full, name
+from harness.snapshot.cells import WORSE, best, full, is_full, name, nearest
 from harness.snapshot.result import CELL
 
 COLUMNS = (
@@ -124,11 +124,13 @@ def shown(rows: list[Row]) -> list[Row]:
 
 
 def children(rows: list[Row]) -> list[Row]:
-    """One MLflow run per cell; `as`: the section of the figures that the run above them has of this one."""
+    """One MLflow run per cell; `as`: the section of the figures that the run above them has of this one (the full
+    cache, the best cell: the smallest safe choice, else the nearest), `mark`: which of these two that is."""
     made, several = [], len({row["asked"] for row in rows}) > 1
     sections = {_place(full(rows)): "full"}
-    if winner := best(rows):
-        sections[_place(winner)] = "best"
+    winner = best(rows)
+    if one := winner or nearest(rows):
+        sections[_place(one)] = "best"
     for place, values in cells(rows).items():
         where = dict(zip(CELL, place, strict=True))
         when = f", asked {where['asked']}" * several
@@ -144,7 +146,9 @@ def children(rows: list[Row]) -> list[Row]:
         )
         params = {PARAMETERS.get(key, key): value for key, value in held.items()}
         row = {"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics, "params": params}
-        made.append(row | ({"as": sections[place]} if place in sections else {}))
+        part = {"as": sections[place]} if place in sections else {}
+        part |= {"mark": "best" if winner else "nearest"} if part.get("as") == "best" else {}
+        made.append(row | part)
     return made
 
 

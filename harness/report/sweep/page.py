@@ -15,7 +15,16 @@ from harness.report.footer import constant, noted, of_sweep, swept
 from harness.report.html import page, section
 from harness.report.names import folder as called
 from harness.report.sweep import cells as answers
-from harness.report.sweep import heading, panels, pruned, search, seeds, texts, unfinished
+from harness.report.sweep import (
+    evaluated,
+    heading,
+    panels,
+    pruned,
+    search,
+    seeds,
+    texts,
+    unfinished,
+)
 from harness.report.sweep import points as table
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.summary import again, counted, pending, searched
@@ -130,7 +139,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     told = f"{left} of {total} points have not run. This goes on with them, and runs none again that is done:"
     missing = [section("Missing", text=told, pre=again(folder))] * bool(left)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
-    first, one = marked(points, ways)
+    first, one = marked(evaluated.completed(folder, points), ways)
     alone, sure = searched(points, ways), answers.intervals(folder, points)
     sections = [
         *missing,

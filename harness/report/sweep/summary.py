@@ -9,7 +9,16 @@ from harness import machine
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.picture import plots
-from harness.report.sweep import agreement, baseline, choice, price, pruned, search, variation
+from harness.report.sweep import (
+    agreement,
+    baseline,
+    choice,
+    evaluated,
+    price,
+    pruned,
+    search,
+    variation,
+)
 from harness.report.sweep import cells as answers
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.verdicts import word
@@ -39,11 +48,15 @@ def counted(rows: list[Row]) -> str:
 
 
 def told(
-    rows: list[Row], ways: dict[str, int], total: int | None = None, once: bool = False
+    rows: list[Row],
+    ways: dict[str, int],
+    total: int | None = None,
+    once: bool = False,
+    chosen: str = "",
 ) -> tuple[str, str]:
     """`(words, sentence)`: what the sweep came to, and which point to choose; for a search its front and
     its best. ways: objectives, as `objective.directions`. total: points that were asked for, where those that
-    are missing shall be told of. once: as older versions told it."""
+    are missing shall be told of. once: as older versions told it. chosen: of evaluations which cell to choose."""
     words, sentence = counted(rows), search.conclusion(rows, ways)
     if once and sentence:
         sentence = search.reached(rows, ways)
@@ -60,6 +73,8 @@ def told(
             sentence = pruned.told(mine, some, axes, so_far, sentence) or sentence
             sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()
             sentence = baseline.beside_full(sentence, rows, axes)
+    if own := evaluated.words(rows, variation.varied(rows, ways)):
+        words, sentence = own, chosen or sentence
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
         best = sentence.replace("The best: ", "best so far: ")
@@ -68,10 +83,13 @@ def told(
     return words, sentence
 
 
-def said(rows: list[Row], ways: dict[str, int], total: int | None) -> tuple[str, str, str, str]:
+def said(
+    rows: list[Row], ways: dict[str, int], total: int | None, chosen: str = ""
+) -> tuple[str, str, str, str]:
     """`(words, sentence, table, best)`: what a sweep's run is told; the same words, with what was measured where no
-    point is to be chosen, and the one best point. total: as of `told`."""
-    words, sentence = told(rows, ways, total)
+    point is to be chosen, and the one best point. rows: of evaluations as `evaluated.completed` makes them. total,
+    chosen: as of `told`."""
+    words, sentence = told(rows, ways, total, chosen=chosen)
     best = winners(rows, ways)[1]
     sentence = sentence or f"{missed(rows)} {measured(rows, ways)}".strip()
     if total and len(rows) < total:
@@ -101,6 +119,8 @@ def winners(
     """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
     one is best whatever was asked. ways: objectives. once: as older versions told them."""
     axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
+    if not once and (point := evaluated.chosen(rows, axes)):
+        return {point["point"]: "best" if point[evaluated.SAFE] else "best nearest"}, [point]
     mine = rows if once else baseline.tried(rows, axes)
     some = best or (choice.leading if once else choice.chosen)(mine, axes)
     one = len(some) == 1 or not any(map(variation.asks, axes))
@@ -130,6 +150,8 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool 
     best points are marked. ways: objectives. once: as older versions marked them."""
     ways = dict(ways or {})
     axes, alone = variation.varied(rows, ways), searched(rows, ways)
+    if not once and evaluated.words(rows, axes):
+        return evaluated.markdown(rows, axes, ways, winners(rows, ways)[0])
     best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways, once)[0]
     far = not alone and any(r["verdict"] == "diverged" and r.get("kl_mean") for r in rows)
     head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip

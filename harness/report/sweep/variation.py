@@ -21,7 +21,9 @@ ASKED = (
 CELLS = tuple(f"task.{key}" for key in ("prunes", "quantizers", "caches", "budgets"))  # of evaluate
 SECONDS = tuple(f"{k}_s" for k in TIMES)
 FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
-MEASURED = {FROM_1, "restore", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
+CHOICE = "cell"  # that an evaluation comes to, and in columns below it what it has
+FIGURES = ("cell.safe", "cell.contains", "cell.kv_bytes", "cell.kl")
+MEASURED = {FROM_1, CHOICE, *FIGURES, "restore", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
             *METRICS, *SIZES, *SECONDS}  # fmt: skip
 

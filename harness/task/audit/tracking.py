@@ -8,8 +8,9 @@ from typing import Any
 
 from harness import track
 from harness.report.evaluate import page as evaluate
+from harness.report.sweep import cells as answers
+from harness.report.sweep import evaluated, search, summary
 from harness.report.sweep import page as pages
-from harness.report.sweep import search, summary
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS
 from harness.task.audit import wording
@@ -110,7 +111,8 @@ def _option(config: Result) -> dict[str, str]:
 
 def _once(folder: Path) -> str:
     """The outcomes of an evaluation as older versions told them."""
-    return " ".join(say(folder, parts.contained) for say in (parts.answered, parts.ranged))
+    told = [say(folder, parts.contained) for say in (parts.answered, parts.ranged)]
+    return " ".join([*told, parts.ranged(folder)])
 
 
 def cells(folder: Path, result: Result) -> list[Told]:
@@ -143,7 +145,9 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     ways = search.ways(folder, rows)
     document = read(folder / "sweep.json")
     asked = document.get("asked", document.get("points"))
-    words, sentence, table, best = summary.said(rows, ways, asked)
+    former = summary.said(rows, ways, asked)
+    chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
+    words, sentence, table, best = summary.said(rows, ways, asked, chosen)
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
@@ -172,15 +176,15 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         words,
         parent.tags(folder) | parent.commit(folder) | parent.told(words, sentence) | ended,
         dict(parent.parameters(folder)),
-        _stepped(totals(rows, list(ways), before, best)),
+        _stepped(totals(rows, evaluated.sought(rows, ways), before, best)),
         "KILLED" if missing else contents.status(rows),
         notes,
         before=_typed(folder)
-        | dict.fromkeys(("verdict", "outcome"), wording.best_first(words))
+        | dict.fromkeys(("verdict", "outcome"), wording.best_first(former[0]))
         | alone
         | {
             "conclusion": wording.older(
-                [sentence, *wording.unstopped(sentence), once, words],
+                [sentence, *wording.unstopped(sentence), once, words, *former[:2]],
                 held["tags"].get("conclusion"),
                 rows,
             )

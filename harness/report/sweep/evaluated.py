@@ -1,0 +1,104 @@
+"""A grid of evaluations: the cell that each point comes to, how many of these are safe, and the one of all."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.report.picture import plots
+from harness.report.sweep import variation
+from harness.report.sweep.variation import CHOICE, FIGURES
+from harness.snapshot.cells import best, name, nearest
+from harness.snapshot.objective import directions, front, shown
+from harness.snapshot.result import CELL, DONE, ROWS
+
+SAFE, RIGHT, BYTES, KL = FIGURES
+HEADS = ("cell", "safe", "right", "K/V", "KL (nats)")
+Row = dict[str, Any]
+
+
+def completed(folder: Path, rows: list[Row]) -> list[Row]:
+    """`rows`, the points of the sweep in `folder`, with the `cell` that each evaluation comes to (its smallest safe
+    choice, else the nearest), whether it is `safe`, and its figures; as they are where a search has said what it looks
+    for, or none is an evaluation."""
+    if directions(folder):
+        return rows
+    told = [{**row, **_cell(folder / row["point"] / ROWS)} for row in rows]
+    return told if any(CHOICE in row for row in told) else rows
+
+
+def _cell(table: Path) -> Row:
+    """What the evaluation of this table comes to; nothing of one without the full cache or another cell."""
+    try:
+        rows = json.loads(table.read_text("utf-8"))
+        safe = best(rows)
+        one = safe or nearest(rows)
+    except (OSError, ValueError, KeyError, StopIteration):
+        return {}
+    if one is None:
+        return {}
+    figures = {r["measure"]: r["value"] for r in rows if all(r[k] == one[k] for k in CELL)}
+    return {CHOICE: name(one), SAFE: safe is not None, RIGHT: one["value"], BYTES: one["kv_bytes"],
+            KL: figures.get("kl")}  # fmt: skip
+
+
+def sought(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
+    """The figures that a sweep's run has of its points: those of cells, else the objectives `ways`."""
+    return [RIGHT, BYTES, KL] if any(CHOICE in row for row in rows) else [*ways]
+
+
+def chosen(rows: list[Row], axes: list[str]) -> Row | None:
+    """The point to choose: the smallest that is safe, else the nearest; None where points were asked different things,
+    or have no cells."""
+    some = [row for row in rows if CHOICE in row]
+    if not some or any(map(variation.asks, axes)):
+        return None
+    safe = [row for row in some if row[SAFE]]
+    small = min(safe, key=lambda row: (row[BYTES], -row[RIGHT]), default=None)
+    return small or max(some, key=lambda row: (row[RIGHT], -row[BYTES]))
+
+
+def words(rows: list[Row], axes: list[str]) -> str:
+    """How many points have a safe choice, and which is the one of all: `2 of 3 safe: keydiff 25% 100% right`; empty
+    where none has cells."""
+    some = [row for row in rows if CHOICE in row]
+    if not some:
+        return ""
+    safe, one = sum(row[SAFE] for row in some), chosen(rows, axes)
+    told = f"{safe or 'none'} of {len(some)} safe"
+    share = f"{100 * one[RIGHT]:.3g}% right" if one else ""
+    if one:
+        told += f": {one['cell']} {share}" if safe else f", {share} at most"
+    stopped = [row["outcome"] for row in rows if CHOICE not in row and row["outcome"] != DONE]
+    counts = [f"{stopped.count(word)} {word}" for word in dict.fromkeys(stopped)]
+    return ", ".join([*counts, told])
+
+
+def markdown(
+    rows: list[Row], axes: list[str], ways: Mapping[str, int], marks: Mapping[str, str]
+) -> str:
+    """Each point with its cell, as a table. ways: objectives, of which the front is marked. marks: as of `winners`."""
+    best = {id(rows[place]) for place in front(rows, ways)}
+    failed = any(CHOICE not in row for row in rows)
+    heads = ["folder", *axes, *HEADS, *["front"] * bool(best), *["reason"] * failed]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
+        cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
+        cells += _told(row) if CHOICE in row else ["-"] * len(HEADS)
+        cells += ["\u25c6" * (id(row) in best)] * bool(best)
+        cells += [f"{row['outcome']}: {row['reason']}"[:120] * (CHOICE not in row)] * failed
+        lines.append(f"| {' | '.join(' '.join(str(c).replace('|', '/').split()) for c in cells)} |")
+    return "\n".join(lines)
+
+
+def _told(row: Row) -> list[str]:
+    share = f"{100 * row[RIGHT]:.3g}%"
+    return [
+        row[CHOICE],
+        "yes" if row[SAFE] else "no",
+        share,
+        machine.human(row[BYTES]),
+        shown(KL, row[KL]),
+    ]
