@@ -223,14 +223,18 @@ def from_cache(
 
 
 @python_says
-def to_cache(state: State, model: Any) -> Any:
+def to_cache(state: State, model: Any, strict: bool = True) -> Any:
     """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on. Keys and values are
     shared, which `generate` never writes into; whoever does, in place, changes `state` too.
 
-    model: the library's, or a Loaded. Raises UnsupportedModel for a pruned state.
+    model: the library's, or a Loaded, whose tokenizer is compared too. Raises UnsupportedModel for a pruned state,
+    RestoreRefused for a state of another model or dtype (waived by `strict=False`, with a warning, where the
+    keys and values fit it at all).
     """
     argument.check_state(state)
-    return interop.to_cache(state, model)
+    argument.check_flag("strict", strict)
+    lent = interop.lent(model)
+    return interop.to_cache(_session(lent, strict=strict, verify="identity"), state)
 
 
 @python_says

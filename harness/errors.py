@@ -189,7 +189,8 @@ class RestoreRefused(NotRestored):
         if mixed:
             what = "went on although differences were waived: it is no model's own"
             remedy = "Go on from a snapshot without a waiver"
-        told = f"restore refused: what was saved at {where} {what}:\n{rows}\n{why}{why and ' '}"
+        whose = f"what was saved at {where}" if where else "what this state was captured from"
+        told = f"restore refused: {whose} {what}:\n{rows}\n{why}{why and ' '}"
         blame, stop, _ = remedy.rpartition(". ")
         self.found = f"{told}{blame}{stop}"
         anyway = (

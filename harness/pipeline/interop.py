@@ -2,27 +2,31 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from harness.cache import library
+from harness.cache.base import check_fit
 from harness.cache.library import Replay
 from harness.capture import positions_of, vocabulary
 from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
+from harness.pipeline.argument import check_shapes, warn_of
 from harness.pipeline.positions import by_the_mask
 from harness.pipeline.refill import refilled
-from harness.pipeline.restore import floor, one_step_back
+from harness.pipeline.restore import floor, identity_check, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
 from harness.tokenizer.policy import Encoded
 
 GIVEN = "given"  # the policy of ids that nobody here encoded
+_LENT: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the documents of models that were lent
 
 
 def wrap(model: Any, tokenizer: Any) -> Loaded:
@@ -99,25 +103,46 @@ def from_cache(
     return state.document("proof", **measured) if (measured := floor(loaded, state)) else state
 
 
-def to_cache(state: State, model: Any) -> Any:
+def to_cache(session: Session, state: State) -> Any:
     """A DynamicCache that holds `state`, for `model.generate(ids, past_key_values=...)` to go on with.
 
-    model: the library's model, or a Loaded; InputProblem for anything else. Keys and values are shared, because the library replaces
+    session: with the model, as `lent` gives it, or a Loaded. Keys and values are shared, because the library replaces
     them as they grow; recurrent state is copied. Raises UnsupportedModel for a pruned state, whose
-    positions `generate` would count wrong.
+    positions `generate` would count wrong, RestoreRefused for a state of another model or dtype, and Misfit or
+    UnsupportedModel for what no cache of this one can hold, also where `restore.strict=false` waives the rest.
     """
     if state.pruned:
         raise UnsupportedModel(
             "a pruned state cannot go on in `generate`, which counts positions by the length of the "
             "cache. Continue it with harness.resume."
         )
+    live: Any = session
+    loaded = session.loaded
+    if loaded.tokenizer is None:  # none was given, so none is compared
+        same = {"tokenizer": state.documents.get("tokenizer")}
+        live = SimpleNamespace(
+            cfg=session.cfg, loaded=loaded, documents={**loaded.documents, **same}
+        )
+    _, waived = identity_check(live, state, "")
+    check_shapes(loaded, state)
+    there = state.to(loaded.device)
+    check_fit(loaded, there)
+    warn_of(waived, state)
+    return library.to_cache(loaded, there)
+
+
+def lent(model: Any) -> Loaded:
+    """`model`, the library's, as a Loaded without a tokenizer; a Loaded as it is. Raises InputProblem for anything
+    else. What its weights are is remembered for as long as it lives, or until they change."""
     if isinstance(model, Loaded):
-        loaded = model
-    else:
-        model = inside(model)
-        check_model(model)
-        loaded = Loaded(model, None, {}, 0.0)
-    return library.to_cache(loaded, state.to(loaded.device))
+        return model
+    model = inside(model)
+    check_model(model)
+    loaded = Loaded(model, None, {}, 0.0)
+    loaded._known = _LENT.get(model)
+    assert loaded.documents
+    _LENT[model] = loaded._known
+    return loaded
 
 
 def _last_logits(

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from harness.cache.library import to_cache
 from harness.capture import new_cache, positions_of, prefill
 from harness.engine.llamacpp import weights
 from harness.engine.llamacpp.speed import TOKENS, Timed
 from harness.pipeline.clock import settled
-from harness.pipeline.interop import from_cache, to_cache
+from harness.pipeline.interop import from_cache
 from harness.pipeline.session import Session
 from harness.save import store
 from harness.task.bench.spread import quartiles
@@ -110,7 +111,7 @@ def ours(session: Session, context: int) -> dict[str, Any]:
     Nothing waits for the disk, as llama.cpp does not."""
     loaded, cfg = session.loaded, session.cfg
     state = synthetic_state(loaded, context, cfg.seed)
-    state = from_cache(session, to_cache(state, loaded), state.token_ids, check=False)
+    state = from_cache(session, to_cache(loaded, state), state.token_ids, check=False)
     place = Path(tempfile.mkdtemp(prefix="harness-bench-")) / "snapshot"
     settings, access = replace(cfg.save, sync=False), store.current(overwrite=True)
 
