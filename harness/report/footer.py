@@ -166,9 +166,7 @@ def constant(folder: Path, rows: Sequence[Record], axes: Sequence[str], name: st
                 parts = [f"model {model(result)}"] * ("model" not in groups) + parts
                 told.append([_asked(p, axes) for p in parts])
     same = [part for part in told[0] if part and all(part in other for other in told)] if told else []  # fmt: skip
-    same = [
-        part for part in same if not folder.name.startswith(part)
-    ]  # the day, which begins the name
+    same = [part for part in same if not name.startswith(part)]
     same += [f"{key} {value}" for key, value in overrides.common(folder, axes).items()]
     return f": {', '.join(same)}" if same else ""
 
