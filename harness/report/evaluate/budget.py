@@ -126,7 +126,9 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
         if is_full(row):
             axis.axhline(row["value"], color=plots.INK, linestyle="--", linewidth=1)
     front = pareto(some, larger=right)
-    axis.plot([kib(r) for r in front], [r["value"] for r in front], color=plots.INK, linewidth=0.7, alpha=0.6)  # fmt: skip
+    beside = {id(row): by for row, by in zip(drawn, aside, strict=True)}
+    line = [(kib(r) + beside.get(id(r), 0.0), r["value"]) for r in front]
+    axis.plot(*zip(*line, strict=True), color=plots.INK, linewidth=0.7, alpha=0.6)
     true = sorted({place for place, by in zip(places, aside, strict=True) if by})
     axis.plot(true, [0.0] * len(true), "|", markersize=STROKE, color=plots.INK, alpha=0.5, clip_on=False,
               transform=axis.get_xaxis_transform())  # fmt: skip
@@ -134,7 +136,6 @@ def _panel(rows: list[Row], measure: str, when: str, winner: Row | None = None) 
         ((place + by, low), (place + by, high))
         for place, by, (low, high) in zip(places, aside, bars, strict=True)
     ]
-    line = [(kib(r), r["value"]) for r in front]
     for value in {row["value"] for row in some if is_full(row)}:
         _called(axis, value, [*upright, *pairwise(line)])
     return plots.svg(made), any(aside)

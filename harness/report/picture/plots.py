@@ -31,7 +31,7 @@ LONG = re.compile(r"-?\d+\.\d{5,}(e-?\d+)?")
 ASIDE = 0.12  # of a panel's width: so far left of it its title begins
 LETTER, LINE = 0.083, 0.17  # inches of a title: across one of its letters, from line to line
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one panel: legible at 400 pixels
-COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#8a8f98", "#b08d1e", "#1597a5")
+COLOURS = ("#2a78d6", "#cf6a26", "#2b9266", "#a05bc4", "#c94a5a", "#d8589f", "#b08d1e", "#1597a5")
 
 
 def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
