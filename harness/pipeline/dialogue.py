@@ -54,8 +54,9 @@ class Mismatch:
 @dataclass(frozen=True)
 class Exchange:
     """One turn. ids: the answer, its end token included. sent: ids fed before it. seconds: from the question
-    to the last token of the answer, the check of the prefix included. ended: by the model itself. numbered:
-    what a row of `chat.json` says where some ids of the answer have no text."""
+    to the last token of the answer, the check of the prefix included, without `apart`: what the first turn alone
+    took for the state that every pause goes on from, beside reading its tokens. ended: by the model itself.
+    numbered: what a row of `chat.json` says where some ids of the answer have no text."""
 
     ask: str
     answer: str
@@ -67,6 +68,7 @@ class Exchange:
     mismatch: Mismatch | None = None
     ended: bool = True
     numbered: Mapping[str, Any] = field(default_factory=dict)
+    apart: float = 0.0
 
 
 @dataclass
@@ -140,6 +142,7 @@ class Dialogue:
         other = decoder(session.loaded, state, session.cfg.cache)
         other.step(ids)
         other.step(ids[:, :1])
+        session.loaded.cost(WARM)  # how fast this machine multiplies, asked once
         _ = session.documents, tokenizer_files(session.loaded)  # made once for a model
         if self.template:
             question = {"role": "user", "content": "."}
@@ -161,15 +164,15 @@ class Dialogue:
         rendering = time.perf_counter() - start
         new, mismatch = self._unsent(whole, messages)
         check_length(self.session.loaded, len(self.buffer) + len(new), limit)
-        logits = self._send(whole, new, messages)
+        logits, apart = self._send(whole, new, messages)
         ids, answer = self._answer(logits, limit, hear, stopped)
         self.messages = [*messages, {"role": "assistant", "content": answer}]
         self.asked.append(len(self.buffer) - len(ids))
         self.ends.append(len(self.buffer))
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start - apart
         sent, buffer = len(new), len(self.buffer)
         said = (text, answer, tuple(ids), sent, buffer)
-        return Exchange(*said, seconds, rendering, mismatch, self._whole, self.numbered)
+        return Exchange(*said, seconds, rendering, mismatch, self._whole, self.numbered, apart)
 
     def again(
         self,
@@ -266,19 +269,22 @@ class Dialogue:
 
     def _send(
         self, whole: Encoded, new: tuple[int, ...], messages: Sequence[dict[str, str]]
-    ) -> torch.Tensor:
-        """Logits `[1, vocab]` after `new`; the first turn is the prefill."""
-        session = self.session
+    ) -> tuple[torch.Tensor, float]:
+        """Logits `[1, vocab]` after `new`; the first turn is the prefill, and has seconds apart from it: of its
+        documents, its elements and how closely its last token is repeated."""
+        session, apart = self.session, 0.0
         session.loaded.cost(len(new)).announce(self.tell, f"reading {len(new)} tokens")
         if self.decoder is None:
+            start = time.perf_counter()
             row = encode("chat", session.loaded.tokenizer, "", messages) if self.template else whole
             captured = session.capture([row], self.sampler)
+            apart = time.perf_counter() - start - captured.prefill_s
             self.decoder = decoder(session.loaded, captured.state, session.cfg.cache)
             logits = captured.state.logits
         else:
             logits = self.decoder.step(torch.tensor([new]))[:, -1]
         self.buffer += new
-        return logits
+        return logits, apart
 
     def _answer(
         self,

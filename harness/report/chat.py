@@ -55,6 +55,7 @@ def sections(rows: list[Row], figures: Row, judged: Row | None = None) -> list[R
             "Time per turn",
             text="Measured side by side, turn by turn, from the question to the last token of the "
             "answer. Cached: only new ids are sent. Naive: the whole chat is processed again."
+            + _apart(rows)
             + _short(rows),
             legend=plots.colours(("naive", "cached")),
             panels=[timing(rows)],
@@ -122,6 +123,14 @@ def _often(rows: list[Row], column: str) -> str:
     """In how many turns something was asked, which is so in all of them."""
     asked = sum(row.get(column) is not None for row in rows)
     return f"In {asked} of {machine.many(asked, 'turn')}"
+
+
+def _apart(rows: list[Row]) -> str:
+    """What the first turn took that is in none of the times; empty where nobody measured it."""
+    took = next((row["apart_s"] for row in rows if row.get("apart_s")), None)
+    if took is None:
+        return ""
+    return f" Not in turn 1: the {machine.seconds(took)} for what every pause needs and is made once, beside reading its tokens."
 
 
 def _short(rows: list[Row]) -> str:

@@ -1,11 +1,14 @@
 """The chat: what is resumed is what was never interrupted, and history is never re-tokenized."""
 
 import json
+import time
 
 import pytest
 
 from harness.errors import InputProblem
+from harness.model import pace
 from harness.model.oracle import Cost
+from harness.pipeline import session
 from harness.pipeline.dialogue import Dialogue
 from harness.task.chat import growth
 
@@ -41,6 +44,23 @@ def test_the_chat_goes_on_from_any_pause(chat):
         place = done.folders[0] / rows[turn - 1]["snapshot"]
         again, rest = chat(f"snapshot={place}", "task.verify=false")
         assert [r["ids"] for r in rest] == [r["ids"] for r in rows[turn:]], again.out
+
+
+def test_what_a_chat_makes_once_is_in_no_time_of_its_first_turn(chat, monkeypatch):
+    """Half a second for the proof that every pause carries, and another for how fast this machine is."""
+    floor, product = session.floor, pace.product
+    monkeypatch.setattr(session, "floor", lambda *given: (time.sleep(0.5), floor(*given))[1])
+    left = iter([0.5])
+    monkeypatch.setattr(
+        pace, "product", lambda *given: (time.sleep(next(left, 0)), product(*given))[1]
+    )
+    nothing = property(lambda pace: None, lambda pace, rate: None)  # was timed yet
+    monkeypatch.setattr(pace.Pace, "rate", nothing, raising=False)
+    turns = "task.turns=[{ask: 'let k be 5 .'},{ask: 'what is k ?'}]"
+    done, (first, second) = chat(turns, "task.verify=false")
+    assert next(left, None) is None, "it was asked once"
+    assert first["cached_s"] < 0.4 and first["apart_s"] > 0.5 and second["apart_s"] is None
+    assert "Not in turn 1: the " in (done.folders[0] / "report.html").read_text()
 
 
 def test_long_work_of_a_turn_is_announced(chat, monkeypatch):

@@ -161,6 +161,7 @@ def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
         "total_tokens": said.total,
         "cached_s": said.seconds,
         "cached_s_per_token": said.seconds / (len(said.ids) + 1),
+        "apart_s": said.apart or None,
         "naive_s": None,
         "naive_equal": None,
         "restored_equal": None,

@@ -169,6 +169,7 @@ class Conversation:
                 "sent_tokens": said.sent,
                 "total_tokens": said.total,
                 "cached_s": said.seconds,
+                "apart_s": said.apart or None,
                 "stopped": not said.ended and self._stopped(),
                 "mismatch": None if said.mismatch is None else str(said.mismatch),
                 **said.numbered,
