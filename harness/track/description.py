@@ -13,7 +13,7 @@ from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.snapshot.words import FORCED, numbered, required, streamed
-from harness.track import contents
+from harness.track import contents, snapshot
 
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
@@ -44,10 +44,10 @@ def note(
     the runs below it."""
     said = contents.concluded(result)
     word = contents.word(result, folder)
-    head = [f"**{word}**: {said}" if word else said, ""]
+    head = [_headline(word, said), ""]
     lines = str(result.get("reason") or "").splitlines()
     if more := [line for line in lines if not _told(line, said, result)]:
-        head += ["\n".join(more), ""]
+        head += [_listed(more), ""]
     head += _said(result)
     if (folder / "divergence.svg").is_file():
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
@@ -67,7 +67,7 @@ def note(
         again = commanded(launched.of_point(folder))
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []
-    units = [SECTIONS, ""] if result.get("time_s") else []
+    units = [f"{SECTIONS}{_sized(result)}", ""] if result.get("time_s") else []
     tail = ["", "", *units, *asked, f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, links]), table, "\n".join(tail))
 
@@ -99,6 +99,33 @@ def _words(result: Row) -> Iterator[tuple[str, str]]:
     if result.get("curves") and text.get("restored") not in (None, text.get("continuation")):
         whose = "pruned" if result.get("pruned") else "restored"
         yield f"What the {whose} run chooses {FORCED}", text["restored"]
+
+
+def _sized(result: Row) -> str:
+    """Of what the sizes of a resume are, which reads one snapshot and may write another."""
+    if result.get("task") != snapshot.READING:
+        return ""
+    if result.get("next"):
+        return " The sizes are those of what it wrote; `size/read_tokens` were read before it."
+    return " The sizes are those of the snapshot that it read: it wrote none."
+
+
+def _headline(word: str, said: str) -> str:
+    """The outcome before its sentence, which may begin with that word itself: `**Saved**: every byte ...`."""
+    if word and said.lower().startswith(f"{word.lower()}: "):
+        return f"**{said[: len(word)]}**{said[len(word) :]}"
+    return f"**{word}**: {said}" if word else said
+
+
+def _listed(lines: Sequence[str]) -> str:
+    """Lines in markdown, which takes what follows a list for a part of its last entry."""
+    told: list[str] = []
+    for line in lines:
+        item = line.lstrip().startswith("- ")
+        if told and item != told[-1].lstrip().startswith("- "):
+            told.append("")
+        told.append(line)
+    return "\n".join(told)
 
 
 def _told(line: str, said: str, result: Row) -> bool:
@@ -203,12 +230,12 @@ def _found(result: Row, document: Row) -> list[str]:
         "copies of files in MLflow": seen.get("copies"),
         "differences": len(document.get("differences") or ()),
     }
-    rows = [(key, value, "") for key, value in told.items() if value is not None]
-    rows += [
+    looked = [lined((k, v, ""), LIMIT) for k, v in told.items() if v is not None]
+    apart = [
         (row.get("what"), f"recorded {row.get('recorded')}", f"found {row.get('found')}")
         for row in (document.get("differences") or ())[:DIFFERENCES]
     ]
-    return ["| audit | | |", "|---|---|---|", *map(lined, rows)]
+    return ["| audit | | |", "|---|---|---|", *looked, *map(lined, apart)]
 
 
 def _differing(result: Row) -> list[str]:
@@ -226,11 +253,11 @@ def _differing(result: Row) -> list[str]:
     return ["| what | a | b | how much |", "|---|---|---|---|", *map(lined, rows)]
 
 
-def lined(cells: Sequence[Any]) -> str:
-    """One of a table, long cells and digests cut."""
-    told = (" ".join(str(cell).replace("|", "/").split())[:WIDE] for cell in cells)
+def lined(cells: Sequence[Any], wide: int = WIDE) -> str:
+    """One of a table, digests cut, and cells of more than `wide` characters."""
+    told = (" ".join(str(cell).replace("|", "/").split()) for cell in cells)
     told = (DIGEST.sub(lambda digest: f"{digest[0][:12]}...", cell) for cell in told)
-    return f"| {' | '.join(told)} |"
+    return f"| {' | '.join(t if len(t) <= wide else f'{t[: wide - 3]}...' for t in told)} |"
 
 
 def _measured(result: Row) -> list[str]:

@@ -1,6 +1,8 @@
 """The metrics of a run, in named sections."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from harness.snapshot.result import STEPS, times_faster
@@ -8,8 +10,17 @@ from harness.snapshot.result import counted as from_one
 from harness.track import snapshot
 
 SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
-            "oracle": "oracle", "audit": "audit", "diff": "diff", "detection": "faults"}  # fmt: skip
+            "oracle": "oracle", "audit": "audit", "diff": "diff", "detection": "faults",
+            "chat": "chat"}  # fmt: skip
 FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
+TURNS = (
+    "cached_s",
+    "naive_s",
+    "sent_tokens",
+    "total_tokens",
+    "stored_bytes",
+    "recalled",
+)  # of a chat
 LEAST = 1e-6  # what MLflow's axes tell from 0
 
 
@@ -38,3 +49,16 @@ def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, f
             for step, value in enumerate(values, 1):
                 if isinstance(value, int | float):
                     yield f"by_step/{whose}{key}", float(value), step
+
+
+def turns(folder: Path) -> Iterator[tuple[str, float, int]]:
+    """What each turn of the chat in `folder` took and held, the first turn as step 1; `recalled` is 1 where the expected
+    answer came, 0 where not. Nothing of another task."""
+    try:
+        rows = json.loads((folder / "chat.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return
+    for step, row in enumerate(rows, 1):
+        for key in TURNS:
+            if isinstance(value := row.get(key), int | float):
+                yield f"by_turn/{key}", float(value), step

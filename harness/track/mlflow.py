@@ -286,7 +286,8 @@ class Mlflow:
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         usage.log(self.client, run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
-        self._metrics(run_id, metrics.metrics(result), when, contents.parameters(folder))
+        figures = [*metrics.metrics(result), *metrics.turns(folder)]
+        self._metrics(run_id, figures, when, contents.parameters(folder))
         artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
         self._note(run_id, folder, result, rows)
 

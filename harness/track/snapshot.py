@@ -27,8 +27,10 @@ def parent(result: Result) -> str | None:
 
 
 def sizes(result: Result) -> dict[str, Any]:
-    """The sizes of what a run left; of one that left nothing those of what it read."""
-    return (result.get("next") or {}).get("size") or result.get("size") or {}
+    """The sizes of what a run left, beside how many tokens were read before; of one that left nothing those of what it
+    read."""
+    own, written = result.get("size") or {}, (result.get("next") or {}).get("size")
+    return {**written, "read_tokens": own.get("tokens")} if written else own
 
 
 def called(result: Result) -> str:

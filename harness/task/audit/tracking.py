@@ -55,7 +55,9 @@ def run(folder: Path, result: Result, held: dict[str, Any], theres: Iterable[str
         contents.word(result, folder),
         {**_formerly(result, config), **contents.tags(result, folder)},
         dict(contents.parameters(folder)),
-        _stepped([*measured.metrics(result, once=True), *parts.above(rows)]),
+        _stepped(
+            [*measured.metrics(result, once=True), *measured.turns(folder), *parts.above(rows)]
+        ),
         contents.status([result]),
         [
             description.note(result, held["id"], folder, rows, there)

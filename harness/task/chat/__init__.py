@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness import machine, variants
+from harness.cache.registry import served
 from harness.config import Config, one_of
 from harness.errors import ConfigProblem, InputProblem
 from harness.model.ending import end_tokens
@@ -198,7 +199,7 @@ def _conclude(
     reason = line.reason(_reason(figures, turns, session.cfg.task.verify))
     state = dialogue.decoder.commit()
     record = {**said, "chat": figures, **stored.record(state, state)}
-    record |= {"reason": reason} | line.waiver
+    record |= {"reason": reason, "cache": served(dialogue.decoder)} | line.waiver
     sections = chat.sections(rows, figures, record)
     columns, told = chat.told(rows)
     return finish_table(
