@@ -130,7 +130,7 @@ def _apart(rows: list[Row]) -> str:
     took = next((row["apart_s"] for row in rows if row.get("apart_s")), None)
     if took is None:
         return ""
-    return f" Not in turn 1: the {machine.seconds(took)} for what every pause needs and is made once, beside reading its tokens."
+    return f" Turn 1 leaves out {machine.seconds(took)}, in which what every pause carries is made once."
 
 
 def _short(rows: list[Row]) -> str:

@@ -39,7 +39,7 @@ def sentence(result: Row, steps: list[Row]) -> str:
     """What the loop did, in one line, and below it why nobody judged what it said."""
     loop, size = result["loop"], result["size"]
     tokens, most = size["tokens"], _most(result, steps)
-    ran = f"{machine.many(loop['steps'], 'step')} of one token each"
+    ran = f"{machine.many(loop['steps'], 'step')} of one token{' each' * (loop['steps'] > 1)}"
     ran += ", up to its own end" * bool(loop["ended"])
     kept = f"at most {most:,} of {tokens:,} tokens held" if loop["budget"] else f"all {tokens:,} tokens held"  # fmt: skip
     budget = f" (budget {loop['budget']:,})" if loop["budget"] else ""
@@ -65,7 +65,10 @@ def _held(result: Row, steps: list[Row]) -> str:
     made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     places = [row["step"] for row in steps]
     last = result["size"]["tokens"]
-    axis.plot(places, [row["kept"] for row in steps], color=plots.COLOURS[0], linewidth=2)
+    alone = "o" if len(steps) < 2 else ""
+    axis.plot(
+        places, [row["kept"] for row in steps], color=plots.COLOURS[0], linewidth=2, marker=alone
+    )
     every = [last - len(steps) + place for place in range(1, len(steps) + 1)]
     axis.plot(places, every, ":", color=plots.INK, linewidth=1.4)
     axis.set_ylim(bottom=0)

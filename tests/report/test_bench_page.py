@@ -85,6 +85,9 @@ def test_a_restore_page_has_no_empty_column_and_says_why_a_row_is_empty() -> Non
     rows = [done | {"context": 512, "reason": None}, blank | {"context": 2048, "reason": "no room"}]
     _, figures, why = restore_bench.sections(rows)
     assert len(figures["columns"]) == len(restore_bench.COLUMNS) - 1 == len(figures["rows"][0])
+    assert figures["rows"][0][figures["columns"].index("prefill, ms")] == 1000, (
+        "in the unit of its heading"
+    )
     assert why["rows"] == [[2048, "no room"]] and len(restore_bench.sections(rows[:1])) == 2
 
 

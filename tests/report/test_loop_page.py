@@ -1,9 +1,11 @@
 """The page of the loop and that of the referee begin with what they came to, for a stranger, and a picture."""
 
 import json
+import re
 from pathlib import Path
 
 from harness.report import html, loop
+from harness.report.picture import plots
 from harness.report.referee import cases
 from harness.report.referee import page as referee
 
@@ -31,6 +33,16 @@ def test_a_loop_says_whether_its_budget_held_and_the_past_was_left_alone(tmp_pat
     assert [p["kind"] for p in loop.pills(wrong, above)] == ["soft", "bad"]
     (tmp_path / loop.TRACE).write_text(json.dumps(STEPS))
     assert loop.trace(tmp_path) == STEPS and loop.trace(tmp_path / "none") == []
+
+
+def test_a_loop_of_one_step_has_a_mark_in_both_panels_and_a_whole_step(tmp_path: Path) -> None:
+    one = {**RESULT, "loop": {**RESULT["loop"], "steps": 1}}
+    assert loop.sentence(one, STEPS[:1]).startswith("1 step of one token: at most")
+    panels = loop.sections(one, STEPS[:1])[0]["panels"]
+    for colour, panel in zip(plots.COLOURS, panels):
+        drawn = panel.split('id="matplotlib.axis_2"')[0]
+        assert re.findall(r">([\d.]+)</text>", drawn) == ["1"]
+        assert f"fill: {colour}" in panel
 
 
 def test_a_referee_says_how_many_cases_are_right_before_the_worst_one_and_how_each_came_back() -> (

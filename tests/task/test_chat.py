@@ -60,7 +60,7 @@ def test_what_a_chat_makes_once_is_in_no_time_of_its_first_turn(chat, monkeypatc
     done, (first, second) = chat(turns, "task.verify=false")
     assert next(left, None) is None, "it was asked once"
     assert first["cached_s"] < 0.4 and first["apart_s"] > 0.5 and second["apart_s"] is None
-    assert "Not in turn 1: the " in (done.folders[0] / "report.html").read_text()
+    assert "Turn 1 leaves out " in (done.folders[0] / "report.html").read_text()
 
 
 def test_long_work_of_a_turn_is_announced(chat, monkeypatch):

@@ -66,6 +66,9 @@ def test_every_format_is_measured_and_gives_back_every_byte(
     assert not slow, slow
     assert all(row["peak_extra_bytes"] < 2**25 for row in rows)
     page = (done.folders[-1] / "report.html").read_text()
+    assert all(page.count(f'href="{name}.json"') == 1 for name in ("bench", "claims")), (
+        "linked once"
+    )
     assert f"by {weights}" in page and result["conclusion"].startswith(
         result["reason"].partition("\n")[0][:40]
     )

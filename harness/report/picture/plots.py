@@ -111,9 +111,13 @@ def plain(axis: Any) -> None:
 
 
 def whole(axis: Any) -> None:
-    """Whole numbers alone at the ticks of an axis that counts."""
+    """Whole numbers alone at the ticks of an axis that counts; of one place there is that one."""
     from matplotlib.ticker import MaxNLocator
 
+    low, high = axis.get_data_interval()
+    if low == high:
+        axis.set_ticks([low])
+        return
     axis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
 
@@ -223,6 +227,7 @@ def bars(names: list[str], values: list[float], title: str, unit: str) -> str:
     for place, value in enumerate(values):
         axis.text(value, place, f" {value:.3g}", fontsize=8, color=INK, va="center")
     label(axis, title, unit, unit)
+    axis.set_xlabel("")  # which the title says
     left = max(0.75, LETTER * max(map(len, names)) + 0.15)
     made.subplots_adjust(left=left / WIDTH)
     return svg(made)

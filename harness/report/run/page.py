@@ -88,7 +88,10 @@ def answers(text: dict[str, Any], done: str = "") -> list[dict[str, str]]:
 
 def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
     """To the sweep that the run is a point of, to its own files and to the snapshot's manifest."""
-    tables = (f"{result.get('task')}.json", "answers.jsonl", "questions.jsonl", loop.TRACE)
+    own = f"{result.get('task')}.json"
+    tables = dict.fromkeys(
+        (own, "bench.json", "claims.json", "answers.jsonl", "questions.jsonl", loop.TRACE)
+    )
     snapshot = (result.get("snapshot") or {}).get("path")
     made = link("sweep", folder.parent / "sweep.html", folder)
     if not made and (folder.parent / "multirun.yaml").is_file():  # it is written after its points

@@ -66,7 +66,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done()
     shutil.rmtree(place, ignore_errors=True)
     write_json(folder / "claims.json", [founding])
-    every = f"{len(rows)} formats and dtypes, every byte back; the founding claim: {founding['verdict']}"
+    every = f"{len(rows)} formats and dtypes, every byte back; the founding claim: {founding['verdict']}."
     reason = "\n".join([*report.conclusions(rows, cfg.task.repeats), every])
     sections = report.sections(rows, founding, figures, drawn=bool(cfg.model.architecture))
     record = {"figures": figures, "claims": [founding]}

@@ -59,7 +59,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     ran = step - earlier
     end = ", the end" if ended else ""
     say.done(f"{loop.state.kept_tokens} tokens kept of {loop.state.tokens}{end}")
-    line.session.times |= {"first_token": loop.seconds[0], "per_token": median(loop.seconds)}
+    first, *further = loop.seconds
+    line.session.times |= {"first_token": first} | (
+        {"per_token": median(further)} if further else {}
+    )
     line.record |= stored.record(loop.state, loop.state)
     return line.finish(
         reason=PRUNED if loop.policy else PLAIN,
