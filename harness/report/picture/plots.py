@@ -114,9 +114,9 @@ def whole(axis: Any) -> None:
     """Whole numbers alone at the ticks of an axis that counts; of one place there is that one."""
     from matplotlib.ticker import MaxNLocator
 
-    low, high = axis.get_data_interval()
-    if low == high:
-        axis.set_ticks([low])
+    low, high = axis.get_view_interval()
+    if high - low < 1:
+        axis.set_ticks([round((low + high) / 2)])
         return
     axis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
