@@ -243,7 +243,7 @@ def _config(folder: Path, **moved: Any) -> Any:
 def sweep_name(folder: Path) -> str:
     """What a sweep varied, and then what it did not, as typed; its stamp where that is unknown."""
     typed = (names.ranked(told) for told in (contents.axes(folder), parent.fixed(folder)))
-    said = [f"{key}={values}" for told in typed for key, values in told.items()]
+    said = [names.brief(key, values) for told in typed for key, values in told.items()]
     return " ".join(said)[: names.NAMED] or f"sweep {folder.name}"
 
 

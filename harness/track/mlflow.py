@@ -286,7 +286,7 @@ class Mlflow:
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         usage.log(self.client, run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
-        figures = [*metrics.metrics(result), *metrics.turns(folder)]
+        figures = [*parts.above(rows), *metrics.metrics(result), *metrics.turns(folder)]
         self._metrics(run_id, figures, when, contents.parameters(folder))
         artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
         self._note(run_id, folder, result, rows)
@@ -308,7 +308,6 @@ class Mlflow:
         made: list[str] = []
         if not rows:
             return made
-        self._metrics(above, parts.above(rows), int(time.time() * 1000))
         for run in parent.below(self.client, self.experiment, above):
             self.client.delete_run(run.info.run_id)
         mine, tail = contents.configured(folder), description.of_part(folder)

@@ -142,6 +142,13 @@ def _said(
     return [said(key, value) for key, value in told.items()]
 
 
+def brief(key: str, values: str) -> str:
+    """What a sweep was asked, in a word: a task by its name alone, and its own keys without it."""
+    if key == "task" and "," not in values:
+        return values
+    return f"{key.removeprefix('task.')}={values}"
+
+
 def ranked(told: Mapping[str, T]) -> dict[str, T]:
     """What was asked, in the order of what it says of a run: the model, the policy with its budget, what else changes
     the state, the rest as it was typed, and last the seed and the steps."""

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from stores import client
 
 from harness.report.evaluate import page as evaluate
 from harness.track import contents, description, names, parts
@@ -101,3 +102,12 @@ def test_a_list_shows_what_tells_pruned_runs_apart(tmp_path):
     older = f"Same pruned thought: brought back as it was saved, within rounding. {said}"
     for recorded in (whole, crossed, older, said):
         assert contents.tags({"conclusion": recorded}, tmp_path)["conclusion"] == said
+
+
+def test_what_mlflow_compares_evaluations_by_first_is_what_they_came_to(harness, place):
+    """Its comparison draws the first metric that all have: how long a model took to load told nobody anything."""
+    done = harness("task=evaluate", "prompt=recall", "prompt.samples=1", "prompt.distance=8", "steps=3",
+                   "task.prunes=[knorm]", "task.budgets=[0.5]", track="mlflow")  # fmt: skip
+    held = client(place / "runs").get_run(done.result["mlflow"]["run_id"]).data.metrics
+    first, *_ = held
+    assert "time/load_model" in held and first.startswith(("best/", "full/")), [*held]

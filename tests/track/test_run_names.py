@@ -71,7 +71,7 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     (tmp_path / "multirun.yaml").write_text(json.dumps(told))
     said = '"let k be 5 .","what\'s k ?, m ?"'
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
-    assert track.sweep_name(tmp_path) == f"text={said} seed=1,2 task.only=[a,b] out=x"
+    assert track.sweep_name(tmp_path) == f"text={said} seed=1,2 only=[a,b] out=x"
     params = dict(parent.parameters(tmp_path))
     assert params["seed"] == "1, 2" and params["task.only"] == "[a, b]", "as all lists of a column"
     assert params["text"] == '"let k be 5 .", "what\'s k ?, m ?"', "a text is left as it is"
@@ -167,3 +167,10 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
         key: value
         for key, value, _ in metrics.metrics({"audit": {"run_again": 1, "bitwise": True}})
     }.items()
+
+
+def test_a_sweep_names_its_task_once_and_that_ones_keys_without_it():
+    assert names.brief("task", "evaluate") == "evaluate"
+    assert names.brief("task", "save,experiment") == "task=save,experiment"
+    assert names.brief("task.prunes", "[snapkv],[keydiff]") == "prunes=[snapkv],[keydiff]"
+    assert names.brief("prompt.samples", "3") == "prompt.samples=3"
