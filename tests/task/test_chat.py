@@ -29,6 +29,7 @@ def test_every_turn_can_be_resumed_token_for_token(chat):
     done, rows = chat()
     assert done.code == 0, done.out
     assert done.result["verdict"] in ("exact", "equivalent") and done.result["soundness"]["sound"]
+    assert done.result["cache"]["served"] == "manual"
     assert [r["restored_equal"] for r in rows] == [True] * (len(rows) - 1) + [None]
     assert f" {len(rows) - 1} of {len(rows) - 1} equal" in done.out, "nobody asks after the last"
     assert all(r["naive_equal"] for r in rows)

@@ -108,6 +108,8 @@ def test_what_mlflow_compares_evaluations_by_first_is_what_they_came_to(harness,
     """Its comparison draws the first metric that all have: how long a model took to load told nobody anything."""
     done = harness("task=evaluate", "prompt=recall", "prompt.samples=1", "prompt.distance=8", "steps=3",
                    "task.prunes=[knorm]", "task.budgets=[0.5]", track="mlflow")  # fmt: skip
-    held = client(place / "runs").get_run(done.result["mlflow"]["run_id"]).data.metrics
+    run = client(place / "runs").get_run(done.result["mlflow"]["run_id"])
+    assert run.data.tags["cache.served"] == "manual" and run.data.params["cache"] == "auto"
+    held = run.data.metrics
     first, *_ = held
     assert "time/load_model" in held and first.startswith(("best/", "full/")), [*held]

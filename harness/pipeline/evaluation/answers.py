@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.cache.registry import decoder as build_decoder
+from harness.cache.registry import served as implementation
 from harness.capture import capture, check_length
 from harness.compare.soundness import Soundness
 from harness.config import CacheConfig
@@ -83,7 +84,7 @@ def answers(
         reference = None
         for group in together(contents):
             state = stacked([one.state for one in group])
-            said, margins, forced, coded = _decoded(session, state, cache, place)
+            said, margins, forced, coded = _decoded(session, state, cache, place, cells.served)
             if reference is None:  # the full cache is the first cell of the first group
                 assert group[0].cell == FULL
                 reference = said[0], forced[0].log_softmax(-1)
@@ -109,11 +110,12 @@ def answers(
 
 
 def _decoded(
-    session: Session, state: State, cache: CacheConfig, place: Asked
+    session: Session, state: State, cache: CacheConfig, place: Asked, served: set[str]
 ) -> tuple[list[list[int]], list[float], torch.Tensor, bool]:
     """What each row of `state` says on its own, `[rows][<= steps]`; by how much of a logit the second
     best token missed it at the nearest, `[rows]`; logits `[rows, expected, vocab]` float64 along the
-    expected answer; whether the cache reads codes as they are."""
+    expected answer; whether the cache reads codes as they are. Which implementation served is added
+    to `served`."""
     loaded = session.loaded
     rows = state.batch
     ask = torch.tensor([place.follow]).expand(rows, -1)
@@ -131,6 +133,7 @@ def _decoded(
         if bool(over.all()) or step + 1 == session.cfg.steps:
             break
         last = runner.step(token[:, None])[:, -1]
+    served.add(implementation(runner)["served"])
     said = [_until(row, set(ends.tolist())) for row in torch.stack(tokens, 1).tolist()]
     each = torch.stack(gaps, 1).tolist()
     margins = [min(gap[: len(row) + 1]) for gap, row in zip(each, said, strict=True)]

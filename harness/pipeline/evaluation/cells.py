@@ -69,6 +69,7 @@ class Cells:
         self._quantizers: dict[str, Quantizer | None] = {"none": None}
         self.every = [FULL, *(cell for cell in dict.fromkeys(self._named(cfg)) if cell != FULL)]
         self._reindexed = cfg.prune.positions == "reindexed"
+        self.served: set[str] = set()  # which implementations have answered so far
 
     def _named(self, cfg: Config) -> Iterator[Cell]:
         for name in cfg.task.quantizers:

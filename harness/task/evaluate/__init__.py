@@ -56,6 +56,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     progress.write(folder, asking)
     from harness.report.evaluate import page as evaluate
 
+    served = {"cache": {"served": ", ".join(sorted(cells.served))}} if cells.served else {}
     size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}
     outcome = finish_table(
         session,
@@ -66,7 +67,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         evaluate.conclusion(rows) if plain.sound else plain.reason,
         list(evaluate.SHOWN),
         children=evaluate.children(rows),
-        record={"evaluation": size, "soundness": plain.document(), "elements": model},
+        record={**served, "evaluation": size, "soundness": plain.document(), "elements": model},
         shown_rows=evaluate.shown(rows),
     )
     progress.end()

@@ -39,6 +39,7 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
         "task.quantizers=[none,int8]", "task.budgets=[0.5]", "task.caches=[manual,cloned]", "steps=6",
     )  # fmt: skip
     assert done.code == 0, done.out
+    assert done.result["cache"] == {"served": "cloned, manual"}, "by name, not as auto"
     rows = rows_of(done)
     keys = {"model", "prompt", "prune", "quantize", "cache", "budget", "asked", "measure", "value",
             "low", "high", "n", "kv_bytes", "per_token_s"}  # fmt: skip
