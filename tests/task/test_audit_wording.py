@@ -1,7 +1,7 @@
 """What older versions said of a sweep is accepted, and nothing else in its place."""
 
 from harness.report.sweep import summary
-from harness.task.audit import wording
+from harness.task.audit import server, wording
 
 
 def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
@@ -85,3 +85,11 @@ def test_a_seed_that_older_versions_chose_is_no_forgery() -> None:
     assert "prune.seed=0 (0.5 nats" in once
     other = once.replace("prune.seed=0", "prune.seed=2")
     assert wording.older([now], other, rows) == now, "another seed is no older wording"
+
+
+def test_how_many_points_are_safe_is_a_claim_of_the_outcome() -> None:
+    """Who counts more of them on a server claims another outcome, whatever version recorded it."""
+    said = server._claims("2 of 4 safe: keydiff 25% 100% right")
+    assert server._claims("keydiff 25% 100% right") <= said
+    for other in ("4 of 4 safe: keydiff 25% 100% right", "none of 4 safe", "no safe choice"):
+        assert not server._claims(other) <= said, other

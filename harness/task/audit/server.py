@@ -38,6 +38,7 @@ FIGURES = {f"{section}/{name}" for section, names in (
 CLAIM = re.compile(
     rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b"
     r"|contains \d[\d.]*(?: to \d[\d.]*)?|(?:\d[\d.]*% to )?\d[\d.]*% right"
+    r"|\b(?:\d+|none) of \d+ safe\b|\bno safe choice\b"
 )
 COMPARISON = re.compile(r"\*\*\[(?:Compare|Open) .*\n+")  # links to other runs that there were
 PICTURE = re.compile(r"!\[divergence per step\]\(\S*\)")  # which a chat has not
