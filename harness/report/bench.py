@@ -42,6 +42,8 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     out.append(
         section(
             "All figures",
+            text="Times the limit: how many times as long as reading weights and K/V once takes. To open: until a cache "
+            "stands over the past, before any token.",
             columns=[_headed(c) for c in COLUMNS],
             rows=[[_shown(c, r) for c in COLUMNS] for r in rows],
             long=len(rows) > FEWEST,
@@ -104,7 +106,11 @@ def untold(rows: list[dict[str, Any]]) -> str:
     if steps < FEWEST:
         return f"only {machine.many(steps, 'step')} of each timed, where {FEWEST} begin to tell"
     known = best.get(HIGH) is not None
-    return "their middle halves overlap" if known else "how far their times spread is not known"
+    return (
+        "the middle halves of their times overlap"
+        if known
+        else "how far their times spread is not known"
+    )
 
 
 def near(rows: list[dict[str, Any]]) -> list[str]:

@@ -70,8 +70,8 @@ def _panels(rows: list[dict[str, Any]]) -> list[str]:
     contexts = [row["context"] for row in rows]
     for number, way in enumerate(WAYS):
         style = {"color": plots.COLOURS[number], "marker": plots.mark(number)}
-        times[1][0].plot(contexts, [row[f"{way}_s"] for row in rows], **style)
+        times[1][0].plot(contexts, [row[f"{way}_s"] * 1e3 for row in rows], **style)
     speed[1][0].plot(contexts, [row["speedup"] for row in rows], marker="o", color=plots.INK)
-    plots.against_context(times[1][0], "To the first token", "s")
+    plots.against_context(times[1][0], "To the first token", "ms")
     plots.against_context(speed[1][0], "Restored against prefilled", "times")
     return [plots.svg(times[0]), plots.svg(speed[0])]

@@ -44,7 +44,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
     same = sum(bool(row["same_first_token"]) for row in rows)
-    reason = f"{restore_bench.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {same}"  # fmt: skip
+    often = "each" if same == len(rows) else f"{same} of them"
+    reason = f"{restore_bench.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {often}"  # fmt: skip
     return finish_table(
         session,
         "bench",

@@ -35,11 +35,11 @@ def test_why_nothing_is_told_apart_is_the_true_reason() -> None:
     slow = ROW | {"cache": "view", "per_token_s": 0.05, bench.LOW: 0.04, bench.HIGH: 0.06}
     many = [row | {"runs": 11} for row in [*rows(0.018, 0.027), slow]]
     for said in (bench.headline(many), bench.fastest(many)):
-        assert "their middle halves overlap" in said and "only" not in said
-    said = "manual and dynamic are not told apart (their middle halves overlap): manual has the least median, 19 ms"
+        assert "the middle halves of their times overlap" in said and "only" not in said
+    said = "manual and dynamic are not told apart (the middle halves of their times overlap): manual has the least median, 19 ms"
     assert said in bench.fastest(many), "view is slower than both and not among them"
     both = [*many, *(row | {"context": 64} for row in few)]
-    assert "in 1 of 2 settings (their" in bench.headline(both) and "in 1 of 2 settings (only" in bench.headline(both)  # fmt: skip
+    assert "in 1 of 2 settings (the middle" in bench.headline(both) and "in 1 of 2 settings (only" in bench.headline(both)  # fmt: skip
 
 
 def test_the_middle_half_stands_beside_its_median() -> None:
