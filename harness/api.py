@@ -127,7 +127,9 @@ def save_state(
     argument.check_flag("overwrite", overwrite)
     keys = argument.place_of("encrypt", encrypt), argument.place_of("sign", sign)
     access = store.Access.of(keys[0], overwrite=overwrite, sign=keys[1])
-    return store.save(state, out, settings_of(format, options), access=access)
+    settings = settings_of(format, options)
+    with reduction.reading(format, settings):
+        return store.save(state, out, settings, access=access)
 
 
 @python_says
@@ -227,14 +229,12 @@ def to_cache(state: State, model: Any, strict: bool = True) -> Any:
     """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on. Keys and values are
     shared, which `generate` never writes into; whoever does, in place, changes `state` too.
 
-    model: the library's, or a Loaded, whose tokenizer is compared too. Raises UnsupportedModel for a pruned state,
-    RestoreRefused for a state of another model or dtype (waived by `strict=False`, with a warning, where the
-    keys and values fit it at all).
-    """
+    model: the library's, or a Loaded, whose tokenizer is compared too. Raises RestoreRefused for another model or
+    dtype (waived by `strict=False`, with a warning, where it fits at all), UnsupportedModel for a pruned state."""
     argument.check_state(state)
     argument.check_flag("strict", strict)
-    lent = interop.lent(model)
-    return interop.to_cache(_session(lent, strict=strict, verify="identity"), state)
+    session = _session(interop.lent(model), strict=strict, verify="identity")
+    return interop.to_cache(session, state)
 
 
 @python_says

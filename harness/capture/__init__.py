@@ -65,9 +65,10 @@ def vocabulary(loaded: Any) -> int:
     return rows
 
 
-def check_vocabulary(loaded: Any, ids: torch.Tensor) -> None:
-    """Raise InputProblem when the tokenizer made ids that the model has no embedding for."""
-    if (largest := int(ids.max())) >= (rows := vocabulary(loaded)):
+def check_vocabulary(loaded: Any, ids: torch.Tensor | Sequence[int]) -> None:
+    """Raise InputProblem when the tokenizer made `ids` that the model has no embedding for."""
+    ids = torch.as_tensor(ids)
+    if ids.numel() and (largest := int(ids.max())) >= (rows := vocabulary(loaded)):
         raise InputProblem(
             f"the tokenizer made token {largest}, but this model knows {rows} tokens. Give the "
             "model's own tokenizer (model.tokenizer=DIR), or a larger model.config.vocab_size."

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from harness.capture import check_length, vocabulary
+from harness.capture import check_length, check_vocabulary, vocabulary
 from harness.compare.identity import Difference, fits
 from harness.errors import InputProblem, Misfit
 from harness.model.loaded import Loaded
@@ -28,6 +28,19 @@ def check_model(model: Any) -> None:
         raise InputProblem(
             f"the model is a {type(model).__name__}, as it came: give harness.wrap(model, tokenizer), or what "
             "harness.load_model gives."
+        )
+    check_precision(model)
+
+
+def check_precision(model: Loaded) -> None:
+    """Raise InputProblem inside of `torch.autocast`, where a model computes in another dtype than it is of."""
+    kind = model.device.type
+    if torch.is_autocast_enabled(kind):
+        other = plain(torch.get_autocast_dtype(kind))
+        raise InputProblem(
+            f"torch.autocast is on, and computes in {other} what this model, in {plain(model.dtype)}, is to compute: no "
+            "state says so, and nothing could be compared. Call this outside of its `with` block; a model that is to "
+            f"run in {other} is loaded with dtype={other}."
         )
 
 
@@ -192,6 +205,8 @@ def prompt_of(model: Loaded, state: State, text: str | Sequence[str]) -> torch.T
     """`[batch, n]` ids of the text that goes on from each row, None for no text."""
     texts = rows_of(text, state.batch)
     rows = [continuation("explicit", model.tokenizer, one).ids for one in texts]
+    for row in rows:
+        check_vocabulary(model, row)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1:
         raise InputProblem(

@@ -9,6 +9,7 @@ import torch
 from harness.cache.base import Decoder
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
+from harness.pipeline.argument import check_precision
 from harness.snapshot.state import State
 from harness.spelling import python_says
 from harness.tokenizer.shown import wordless
@@ -47,6 +48,13 @@ class Resumed(Iterator[Any]):
     def __repr__(self) -> str:
         return f"Resumed({self._left} tokens to go at most, so far: {self.text!r})"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Nothing to copy or to pickle: a model in the middle of a step, as an open file is one place in it."""
+        raise TypeError(
+            "a Resumed cannot be copied or pickled, it holds the model and one place in its continuation: take its "
+            "`state`, and go on from that with harness.resume."
+        )
+
     @property
     def ids(self) -> list[Any]:
         """The generated ids; of a batch one list per row."""
@@ -64,6 +72,7 @@ class Resumed(Iterator[Any]):
 
     @python_says
     def __next__(self) -> Any:
+        check_precision(self._model)
         if self._prompt is not None:
             self._feed(self._prompt)
             self._prompt = None

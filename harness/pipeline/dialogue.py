@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 
-from harness.capture import capture, check_length, new_cache, positions_of, prefill
+from harness.capture import (
+    capture,
+    check_length,
+    check_vocabulary,
+    new_cache,
+    positions_of,
+    prefill,
+)
 from harness.errors import InputProblem
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
@@ -164,6 +171,7 @@ class Dialogue:
         rendering = time.perf_counter() - start
         new, mismatch = self._unsent(whole, messages)
         check_length(self.session.loaded, len(self.buffer) + len(new), limit)
+        check_vocabulary(self.session.loaded, new)
         logits, apart = self._send(whole, new, messages)
         ids, answer = self._answer(logits, limit, hear, stopped)
         self.messages = [*messages, {"role": "assistant", "content": answer}]

@@ -223,9 +223,14 @@ def check_tokenizer(tokenizer: Any, model: Any) -> None:
 
 
 def check_cache(cache: Any) -> None:
-    """Raise InputProblem for what is no cache of the library's."""
+    """Raise InputProblem for what is no cache of the library's, and for one of two texts."""
     if hasattr(cache, "layers"):
         return
+    if hasattr(cache, "self_attention_cache"):
+        raise InputProblem(
+            f"past_key_values is an {type(cache).__name__}: two caches, of a decoder and of what it reads of an encoder. "
+            "Give its `self_attention_cache`, where that is all that was filled: as by a model that is a decoder alone."
+        )
     kind = "None" if cache is None else f"a {type(cache).__name__}"
     raise InputProblem(
         f"past_key_values is {kind}, no cache of the library's: give `past_key_values` of a forward "

@@ -32,7 +32,7 @@ def pruned_by(loaded: Loaded, state: State, policy: str | type, options: dict[st
     if chosen is None:
         return state
     how = moves(loaded, state) if chosen.settings.positions == "reindexed" else None
-    with _reading(chosen):
+    with reading(type(chosen), chosen.settings):
         small = pruned(chosen, scored(loaded, chosen, state))
     return without_scores(small if how is None else reindexed(small, how))
 
@@ -43,20 +43,20 @@ def quantized_by(state: State, quantizer: str | type, options: dict[str, Any]) -
         chosen = quantizer_of(config.option("quantize", quantizer, **options))
         return state if chosen is None else chosen.quantize(state)
     chosen = _own("quantize", quantizer, Quantizer, config.QuantizeConfig, options)
-    with _reading(chosen):
+    with reading(type(chosen), chosen.settings):
         return chosen.quantize(state)
 
 
 @contextmanager
-def _reading(chosen: Any) -> Iterator[None]:
-    """A key of its settings that `chosen` reads and nobody passed, told as one: ConfigProblem."""
+def reading(kind: str | type, settings: Any) -> Iterator[None]:
+    """A key of its `settings` that `kind`, a caller's class, reads and nobody passed, told as one: ConfigProblem."""
     try:
         yield
     except AttributeError as problem:
-        if problem.obj is not chosen.settings:
+        if isinstance(kind, str) or type(problem.obj) is not type(settings):
             raise
         raise ConfigProblem(
-            f"{type(chosen).__name__} reads `settings.{problem.name}`, which was not passed: give "
+            f"{kind.__name__} reads `settings.{problem.name}`, which was not passed: give "
             f"{problem.name}=... beside the class."
         ) from problem
 
@@ -87,6 +87,12 @@ def _mentions(kind: type, base: type, key: str) -> bool:
 
 def class_of(group: str, kind: Any, base: type) -> type:
     """`kind`, a caller's class for `group`. Raises ConfigProblem unless it keeps to its `base`."""
+    if isinstance(kind, base):
+        name = type(kind).__name__
+        raise ConfigProblem(
+            f"{group}: this is an object of {name}, built already: give the class itself, {name}, and its settings as "
+            "arguments beside it."
+        )
     if not (isinstance(kind, type) and issubclass(kind, base)):
         public = f"harness.{group}.{variants.BASES[group]}"
         raise ConfigProblem(

@@ -58,7 +58,8 @@ def sampled(
         settings = option("sampling", name, **{**keys, "seed": seed})
         return settings, _otherwise(settings, documents, "the state")
     settings = option("sampling", saved.name, **{**saved.told(), **keys, "seed": seed})
-    changes = f", but {_pairs(keys)}" if keys else ""
+    changed = dict(keys) if seed is None else {**keys, "seed": seed}
+    changes = f", but {_pairs(changed)}" if changed else ""
     return settings, f"sampler: as saved ({described(saved)}){changes}"
 
 
@@ -84,7 +85,10 @@ def _otherwise(settings: SamplingConfig, documents: Mapping[str, Any], where: st
         before = None
     if before is None:
         return f"sampler: {now}; none was saved that could go on"
-    return f"sampler: {now}, told otherwise; saved with {described(before)}"
+    begun = "" if settings.seed is None else f", seed {settings.seed}"
+    if now == described(before):
+        return f"sampler: as saved ({now}){begun and ', but'}{begun[1:]}"
+    return f"sampler: {now}{begun}, told otherwise; saved with {described(before)}"
 
 
 def _option_told(cfg: Config) -> bool:

@@ -1,6 +1,6 @@
 """`prune=chain`: policies one after the other, each pruning what the one before it left."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ class Chain(Policy):
         self._last_is_ours = False
         if not settings.stages:
             raise ConfigProblem("prune=chain needs prune.stages=[{name: ..., ratio: ...}, ...].")
-        self.stages = [self._stage(n, dict(stage)) for n, stage in enumerate(settings.stages)]
+        self.stages = [self._stage(n, _keys(n, stage)) for n, stage in enumerate(settings.stages)]
         needs = [s.observes for s in self.stages if s.observes is not None]
         if len(set(needs)) > 1:
             raise ConfigProblem(
@@ -89,3 +89,12 @@ class Chain(Policy):
             "positions": "original",
             "stages": stages,
         }
+
+
+def _keys(number: int, stage: Any) -> dict[str, Any]:
+    """The keys of a stage. Raises ConfigProblem for what has none, as a bare name."""
+    if not isinstance(stage, Mapping):
+        raise ConfigProblem(
+            f"prune.stages: stage {number} is {stage!r}: give its keys, {{name: ..., ratio: ...}}."
+        )
+    return dict(stage)

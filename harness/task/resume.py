@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from harness.capture import check_length
+from harness.capture import check_length, check_vocabulary
 from harness.config import CompareConfig, Config, launched
 from harness.errors import ConfigProblem, InputProblem
 from harness.model.oracle import Cost
@@ -46,6 +46,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     rows = state.branched(cfg.cache.branches)  # one copy of the K/V, whatever the branches
     new_ids = torch.tensor([added.ids] * rows.batch) if added.ids else None
     check_length(loaded, int(state.next_position.max()), len(added.ids) + cfg.steps)
+    check_vocabulary(loaded, added.ids)
 
     fed = rows.batch * len(added.ids)
     loaded.cost(fed).announce(say.note, f"reading {fed} tokens")

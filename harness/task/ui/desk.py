@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from harness.capture import check_length
+from harness.capture import check_length, check_vocabulary
 from harness.capture.observe import observe_again
 from harness.config import SamplingConfig, option, options
 from harness.engine import Engine
@@ -101,6 +101,7 @@ class Desk(Sight):
         if not ids:
             raise InputProblem("there is no text to add. Type some first.")
         check_length(self.loaded, int(branch.state.next_position.max()), len(ids))
+        check_vocabulary(self.loaded, ids)
         work = work or Work("Read")
         work.total = len(ids)
         fed = self._read(branch.state, ids, work).document("generation", begun=None)
