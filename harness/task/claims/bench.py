@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from harness.capture import capture, new_cache, positions_of, prefill
 from harness.model.loaded import Loaded
+from harness.pipeline import clock
 from harness.pipeline.noise import noise
 from harness.pipeline.session import Session
 from harness.snapshot.digest import digest_named
@@ -112,10 +111,4 @@ def same_top(logits: torch.Tensor, expected: torch.Tensor) -> float:
 
 def seconds(work: Callable[[], Any], runs: int = 5) -> float:
     """Median seconds of `work` after one warm-up."""
-    work()
-    times = []
-    for _ in range(runs):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return median(times)
+    return clock.settled(lambda: clock.seconds(work), runs)
