@@ -211,8 +211,8 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
 
 
 def heeded(overrides: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Those of a sweep's point that a job by itself may have: what the sweep gives for its other points would be an
-    error there. options: what was composed, the option of each group."""
+    """Those of a job that it reads: what a sweep gives for its other points, too, would be an error of one by itself.
+    options: what was composed, the option of each group."""
     task, known = options.get("task", ""), variants.options("task")
     reads = variants.signature("task", task).get("reads", []) if task in known else Config.ASKED
 

@@ -22,19 +22,18 @@ def of_point(folder: Path) -> str:
     it does not say what was typed, as one that was run again from a record."""
     if (told := typed(folder)) is None:
         return ""
-    if (folder.parent / "multirun.yaml").is_file():
-        told = heeded(told, _options(folder))
+    told = heeded(told, _options(folder))
     return command([*options_dir(folder), *primary(folder), *searchpath(folder), *told])
 
 
 def _options(folder: Path) -> dict[str, str]:
-    """The option of each group that the run in `folder` was composed of; empty where nothing says so."""
+    """The option of each group that Hydra composed the run in `folder` of; empty where nothing says so."""
     import yaml
 
     try:
-        tree = yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8"))
-        return {k: str(v["name"]) for k, v in tree.items() if isinstance(v, dict) and "name" in v}
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        told = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text("utf-8"))
+        return {k: str(option) for k, option in told["hydra"]["runtime"]["choices"].items()}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError):
         return {}
 
 

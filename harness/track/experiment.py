@@ -33,6 +33,7 @@ MEASURED = (
 )  # where two runs or more have such a figure: of one it would be an empty column
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW, SHORT = 92, 84  # pixels of a column of figures and of parameters
+ROOM = 5  # columns of figures before the sentence, which a window 1600 pixels wide still shows
 BEFORE = 3  # columns of parameters before the figures: two of these are in sight at 1280
 HELD = ("attributes.`Run Name`", "runDateAndNestInfo")  # what stays at the left, as MLflow calls it
 WIDTHS = {
@@ -45,11 +46,11 @@ VIEW = "mlflow.sharedViewState.harness"
 
 
 def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = FIGURES) -> str:
-    """Our columns as MLflow keeps them: what came out, the first of `params`, `metrics`, the sentence, and the rest of
-    `params`."""
+    """Our columns as MLflow keeps them: what came out, the first of `params` and of `metrics`, the sentence, and the
+    rest of both."""
     figures = [f"metrics.`{key}`" for key in metrics]
     told = [f"params.`{key}`" for key in params]
-    columns = [*FIRST, *told[:BEFORE], *figures, *LAST, *told[BEFORE:]]
+    columns = [*FIRST, *told[:BEFORE], *figures[:ROOM], *LAST, *figures[ROOM:], *told[BEFORE:]]
     widths = WIDTHS | dict.fromkeys(figures, NARROW) | dict.fromkeys(told, SHORT)
     return json.dumps(
         {"selectedColumns": columns, "columnOrder": [*HELD, *columns], "columnWidths": widths}

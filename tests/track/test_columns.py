@@ -96,6 +96,17 @@ def test_the_figures_of_a_list_are_those_of_the_runs_that_are_in_sight():
     assert experiment.figures([point]) == experiment.figures([]) == [*experiment.FIGURES]
 
 
+def test_the_sentence_stays_in_sight_however_many_figures_there_are():
+    """What is more than a window has room for comes after it."""
+    figures = [*experiment.FIGURES, *experiment.MEASURED]
+    columns = json.loads(experiment.view(["prune"], figures))["selectedColumns"]
+    told = columns.index("tags.`conclusion`")
+    assert columns[told - experiment.ROOM : told] == [
+        f"metrics.`{key}`" for key in figures[: experiment.ROOM]
+    ]
+    assert {*columns[told:]} >= {f"metrics.`{key}`" for key in figures[experiment.ROOM :]}
+
+
 def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harness, place):
     def run(params, above=""):
         tags = {"mlflow.parentRunId": above} if above else {}
