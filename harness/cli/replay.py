@@ -2,8 +2,9 @@
 
 JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME, "plugins": {"path":
 DIR, "trust": [MODULE]}, "decrypt": KEY or null, "dtype": NAME or null, "typed": [WORD], "judged": whether a resume
-was}`. The config is data, checked against the typed schema; nothing it names is built that the command line could not
-name. Nothing is tracked, and nothing is written outside the job's folder.
+was, "moved": [folder of the weights in the record, folder of them here]}`. The config is data, checked against the typed schema;
+nothing it names is built that the command line could not name. Nothing is tracked, and nothing is written outside the
+job's folder.
 """
 
 import json
@@ -35,9 +36,12 @@ def again(job: dict[str, Any]) -> config.Config:
     """The recorded config, made harmless: untracked, and its outputs go to the job's folder."""
     if typed := job.get("typed"):  # what its record says that runs it again
         sys.argv = [sys.argv[0], *map(str, typed)]
+    from harness.pipeline import origin
+
     plugins = config.PluginsConfig(**job.get("plugins", {}))
     variants.trust(plugins.trust, plugins.path)
     cfg = config.recorded(Path(job["config"]), plugins)
+    origin.recorded(cfg, dtype=not job.get("dtype"))
     cfg.track = config.TrackConfig(name="none")
     follows = cfg.out is not None and cfg.task.name == "resume"
     cfg.out = str(Path(job["folder"]) / "next") if follows else None
@@ -61,6 +65,10 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]
+    if place := job.get("moved"):  # the auditor's own word on where the weights lie
+        from harness.config import moved
+
+        moved.say(*place)
     if dtype := job.get("dtype"):  # only for how far another precision lies from this one
         cfg.dtype = dtype
         cfg.task.name = "save" if cfg.task.name == "experiment" else cfg.task.name

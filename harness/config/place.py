@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.config import utf8
+from harness.config import moved, utf8
 from harness.config.schema import Config, ModelConfig
 from harness.errors import ConfigProblem, InputProblem
 
@@ -42,12 +42,12 @@ def check(cfg: Config) -> None:
     GPU where no driver is, and more steps than the model has positions. What else lies there, who reads it finds out; how long a prompt is, and so whether a budget is within it, only its tokens say."""
     if cfg.text == "" and "text" in cfg.task.reads and not cfg.snapshot:
         raise InputProblem("text= is empty: there is nothing to read. Give at least one word.")
-    if cfg.model.path and _no_model(Path(cfg.model.path).expanduser()):
+    if cfg.model.path and _no_model(moved.place(cfg.model.path)):
         raise InputProblem(
             f"model.path={cfg.model.path} is a file, and no GGUF file. Give the folder that holds config.json "
             "and the weights, or a GGUF file."
         )
-    folder = Path(cfg.model.path or "").expanduser()
+    folder = moved.place(cfg.model.path or "")
     if cfg.model.path and folder.is_dir() and not (folder / "config.json").is_file():
         raise InputProblem(f"model.path={cfg.model.path} {NO_CONFIG}")
     _check_needed(cfg)
@@ -57,7 +57,7 @@ def check(cfg: Config) -> None:
     for key in (*FOLDERS, *FILES):
         group, _, inner = key.rpartition(".")
         path = getattr(getattr(cfg, group) if group else cfg, inner, None)
-        if not path or "://" in str(path) or Path(path).expanduser().exists():
+        if not path or "://" in str(path) or moved.place(str(path)).exists():
             continue
         if key == "model.path":
             raise InputProblem(
@@ -183,7 +183,7 @@ def _positions(model: ModelConfig) -> int | None:
     """Positions the model was built for, as far as its configuration lies here and says so."""
     declared: Any = model.config if model.architecture else None
     if declared is None:
-        folder = Path(model.path).expanduser() if model.path else ASSETS / str(model.id)
+        folder = moved.place(model.path) if model.path else ASSETS / str(model.id)
         try:
             declared = json.loads((folder / "config.json").read_text("utf-8"))
         except (OSError, ValueError):  # who loads it finds out

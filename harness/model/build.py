@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from harness.config import ModelConfig
+from harness.config import ModelConfig, moved
 from harness.config.place import NO_CONFIG
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import files, footprint, gguf
@@ -22,7 +22,7 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
     _quiet()
     if settings.architecture:
         return _from_architecture(settings, dtype, device)
-    if gguf.is_file(settings.path):
+    if settings.path and gguf.is_file(str(moved.place(settings.path))):
         return _from_gguf(settings, dtype)
     place, revision = _place(settings)
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -47,7 +47,8 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         raise
     tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
     commit = getattr(model.config, "_commit_hash", None)
-    shown = settings.id or (Path(place).name if settings.path else settings.name)
+    called = Path(settings.path).expanduser() if settings.path else None
+    shown = settings.id or (called.name if called else settings.name)
     if report["missing_keys"] or report["mismatched_keys"]:
         entry = None  # what no file holds was drawn at random
     return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry
@@ -109,7 +110,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def _from_gguf(settings: ModelConfig, dtype: torch.dtype) -> Built:
-    file = Path(str(settings.path)).expanduser().absolute()
+    file = moved.place(str(settings.path)).absolute()
     model = gguf.model_of(file, dtype, _kernels(settings.attention, dtype))
     named = settings.tokenizer
     tokenizer = _tokenizer(named, None) if named else gguf.tokenizer_of(file)
@@ -157,7 +158,7 @@ def _kernels(attention: str, dtype: torch.dtype) -> dict[str, str]:
 def _place(settings: ModelConfig) -> tuple[str, str | None]:
     """Where to load from: a shipped directory, a given directory, or a hub id and revision."""
     if settings.path:
-        folder = Path(settings.path).expanduser()
+        folder = moved.place(settings.path)
         if not (folder / "config.json").is_file():
             raise InputProblem(f"model.path={settings.path} {NO_CONFIG}")
         return str(folder), None

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.config import ModelConfig
+from harness.config import ModelConfig, moved
 from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
 from harness.model.ledger import Ledger
@@ -287,7 +286,7 @@ def load(settings: ModelConfig, dtype: str, device: str) -> Loaded:
 
     Raises InputProblem when the weights cannot be had, ConfigProblem for an unknown architecture.
     """
-    folder = Path(settings.path).expanduser() if settings.path else None
+    folder = moved.place(settings.path) if settings.path else None
     files = ledger.stamps(folder) if folder is not None and folder.exists() else ()
     key = f"{settings} {dtype} {device} {files}"
     if key not in _MEMORY:

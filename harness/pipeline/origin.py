@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.compare.identity import Difference, fits
-from harness.config import ModelConfig
+from harness.config import ModelConfig, moved
 from harness.errors import InputProblem, RestoreRefused
 from harness.model.build import SHIPPED, declared
 from harness.snapshot.elements import BY_NAME
 
 PLACE = ("option", "id", "path")  # of a model: where it comes from
+_RECORDED: set[str] = set()
 # options that do not say by themselves which model it is
 UNNAMED = ("None", "path", "shape", "wrapped")
 # what a config says of the shapes of its weights, outermost first
@@ -42,8 +43,18 @@ def resolved(cfg: Any, manifest: dict[str, Any]) -> Any:
 
 
 def chosen(group: str) -> bool:
-    """Whether the command line chose `group` or one of its keys (`model`: a model is wanted)."""
-    return any(a.lstrip("+").startswith((f"{group}=", f"{group}.")) for a in sys.argv[1:])
+    """Whether the command line chose `group` or one of its keys (`model`: a model is wanted), or a record that is run
+    again."""
+    typed = any(a.lstrip("+").startswith((f"{group}=", f"{group}.")) for a in sys.argv[1:])
+    return typed or group in _RECORDED
+
+
+def recorded(cfg: Any, dtype: bool = True) -> None:
+    """From here on the model (and the dtype) of `cfg`, which a record says, are chosen, whatever this process was told:
+    but not a model that ships, which older records name where they took the snapshot's."""
+    _RECORDED.clear()
+    if cfg.model.name not in SHIPPED:
+        _RECORDED.update(["model", *["dtype"] * dtype])
 
 
 def _settings(source: dict[str, Any], default: Any) -> Any:
@@ -51,7 +62,7 @@ def _settings(source: dict[str, Any], default: Any) -> Any:
     path, name = source.get("path"), source.get("id")
     attention = source.get("attention") or "auto"
     if isinstance(path, str):
-        if not (Path(path) / "config.json").is_file():
+        if not (moved.place(path) / "config.json").is_file():
             raise InputProblem(
                 f"this snapshot was saved from the weights at {path}, which are not there any more. "
                 "Say where they are now: model=path model.path=DIR."

@@ -58,7 +58,18 @@ def identity_check(
         able &= state.dtype == session.loaded.dtype  # no cache goes on with keys of another type
         load = typed(state.documents.get("source"), session.loaded.origin)
         raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able, load)
+    if not (mismatches or earlier) and verify != "digest":
+        state = placed(state, session.loaded.origin)
     return waiving(state, mismatches), [*mismatches, *earlier]
+
+
+def placed(state: State, origin: Mapping[str, Any]) -> State:
+    """`state`, whose documents name the folder that the very weights of its capture were loaded from now, as does every
+    snapshot of what it grows into: the one of then may be gone. The same object where it is the same folder, and for
+    a model that is no folder."""
+    once, now = state.documents.get("source") or {}, origin.get("path")
+    moved = once.get("path") and now and once["path"] != now
+    return state.document("source", path=now) if moved else state
 
 
 def waiving(state: State, waived: Sequence[Difference]) -> State:

@@ -20,7 +20,7 @@ from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, write_json
-from harness.task.audit import derivation, download, report, server, tracking, unfinished
+from harness.task.audit import derivation, download, report, server, tracking, unfinished, weights
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
 from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
@@ -66,6 +66,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
 
+    weights.located(cfg, points)
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
     environments, evidence = {}, {}

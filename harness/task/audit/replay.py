@@ -16,7 +16,7 @@ from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
-from harness.task.audit import derivation, evaluation, rounding, tolerance
+from harness.task.audit import derivation, evaluation, rounding, tolerance, weights
 from harness.task.audit.difference import FORMLESS, compare, formed, since, traces, turns
 from harness.task.audit.evidence import place_of, read, sealed
 from harness.task.audit.finding import Finding
@@ -44,7 +44,7 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
                 **_decided(result),
                 "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
                 "decrypt": cfg.decrypt,
-                "typed": sys.argv[1:],
+                **weights.job(cfg, point),
                 "dtype": rounding.other_precision(
                     str((result.get("environment") or {}).get("dtype"))
                 )
