@@ -80,3 +80,11 @@ def test_what_is_slow_is_timed_once_and_met_by_every_round(monkeypatch) -> None:
     rows = [{"format": name} for name in times]
     rounds._placed(rows, times, 2)
     assert [(row["save_first"], row["load_first"]) for row in rows] == [(1, 0), (1, 2), (0, 0)]
+
+
+def test_no_format_comes_behind_the_same_one_in_every_round() -> None:
+    names = list(rounds.VARIANTS)
+    rows = [rounds.order(names, number) for number in range(5)]
+    assert all(sorted(row) == sorted(names) for row in rows)
+    behind = {name: {row[row.index(name) - 1] for row in rows} for name in names}
+    assert min(map(len, behind.values())) > 1 and len({row[0] for row in rows}) > 1

@@ -1,6 +1,7 @@
 """The formats timed: each once, watched for its memory and not for its time, then in rounds, all of them taking turns."""
 
 import os
+import random
 import shutil
 from pathlib import Path
 from statistics import median
@@ -57,13 +58,17 @@ def formats(state: State, dtype: str, place: Path, repeats: int, say: Say) -> li
     turns = [name for name in chosen if not times[name]["save"]]
     say.stage(f"{dtype}: {machine.many(repeats, 'round')}, the formats taking turns")
     for number in over(range(repeats), "rounds", repeats):
-        first_up = number % len(turns)
-        for name in turns[first_up:] + turns[:first_up]:
+        for name in order(turns, number):
             timed(state, place, chosen[name], times[name])
     rows = [_timed(row, times[row["format"]]) for row in rows]
     _placed(rows, times, repeats)
     say.done(", ".join(f"{r['format']} {machine.seconds(r['save_s'])}" for r in rows))
     return rows
+
+
+def order(names: list[str], number: int) -> list[str]:
+    """The turns of round `number`: each round has another order, so that nobody always comes behind the slow one."""
+    return random.Random(number).sample(names, len(names))
 
 
 def timed(state: State, place: Path, settings: SaveConfig, times: Times) -> None:
