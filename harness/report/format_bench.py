@@ -6,6 +6,7 @@ from typing import Any
 
 from harness import machine
 from harness.report.html import cell, grouped, section
+from harness.report.names import plain
 from harness.report.picture import plots
 
 HEADS = {
@@ -58,7 +59,7 @@ def _conclusion(dtype: str, rows: list[Row], rounds: int) -> str:
     shown = [r for r in rows if r["format"] != NOWHERE]
     small = min(shown, key=lambda r: r["ratio"])
     least, most = (pick(shown, key=lambda r: r["peak_extra_bytes"]) for pick in (min, max))
-    peaks = [f"{r['format']} {machine.human(r['peak_extra_bytes'])}" for r in (least, most)]
+    peaks = [f"{machine.human(r['peak_extra_bytes'])} ({r['format']})" for r in (least, most)]
     size = machine.human(shown[0]["kv_bytes"])
     return (
         f"{size} of K/V in {dtype}: {_fastest(shown, 'save', rounds)}; {_fastest(shown, 'load', rounds)}; "
@@ -77,10 +78,10 @@ def _fastest(rows: list[Row], kind: str, rounds: int) -> str:
         return f"{first} {kind}s fastest ({took[first]})"
     many = machine.many(rounds, "round")
     if 2 * wins[first] > rounds:
-        rivals = ", ".join(f"{name} {took[name]} in {wins[name]}" for name in others)
-        return f"{first} {kind}s fastest in {wins[first]} of {many} ({took[first]}; {rivals})"
-    each = ", ".join(f"{name} {took[name]} in {wins[name]}" for name in (first, *others))
-    return f"none {kind}s fastest in most of {many} ({each})"
+        said = f"{first} {kind}s fastest in {wins[first]} of {many} ({took[first]}), "
+    else:
+        said, others = f"none {kind}s fastest in most of {many}: ", [first, *others]
+    return said + ", ".join(f"{name} in {wins[name]} ({took[name]})" for name in others)
 
 
 def sections(rows: list[Row], claim: Row, figures: Row, drawn: bool) -> list[Row]:
@@ -114,7 +115,7 @@ def sections(rows: list[Row], claim: Row, figures: Row, drawn: bool) -> list[Row
             f"The founding claim: {claim['verdict']}",
             text=f"{claim['says']} {claim['because']} Conditions: {claim['conditions']}.",
             columns=["figure", "value"],
-            rows=[[k.replace("_", " "), grouped(v)] for k, v in claim["figures"].items()],
+            rows=[[plain(k), grouped(v)] for k, v in claim["figures"].items()],
         ),
         section(
             "Commit, restore, signature and encryption",

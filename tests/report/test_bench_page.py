@@ -101,15 +101,15 @@ def test_the_formats_are_named_that_save_and_load_fastest_and_take_least_room() 
             format_row("memory", 0.01, 0.01, 0, 0, 0.0)]  # fmt: skip
     (said,) = format_bench.conclusions(rows, 5)
     assert said.replace("\u00a0", " ") == (
-        "128 MiB of K/V in bfloat16: torch saves fastest (100 ms); torch loads fastest in 3 of 5 rounds (20 ms; blosc2 "
-        "30 ms in 2); blosc2 is smallest (0.70 of the K/V's bytes); extra memory at its peak from blosc2 717 KiB to torch "
-        "1 MiB."
+        "128 MiB of K/V in bfloat16: torch saves fastest (100 ms); torch loads fastest in 3 of 5 rounds (20 ms), blosc2 "
+        "in 2 (30 ms); blosc2 is smallest (0.70 of the K/V's bytes); extra memory at its peak from 717 KiB (blosc2) to "
+        "1 MiB (torch)."
     )
     rows[0] |= {"save_first": 2}
     rows[1] |= {"save_first": 2}
     rows.append(format_row("pickle", 0.1, 0.1, 1, 0, 1.0))
     (said,) = format_bench.conclusions(rows, 5)
-    assert "none saves fastest in most of 5 rounds (torch 100" in said
+    assert "none saves fastest in most of 5 rounds: torch in 2 (100" in said
     assert len(format_bench.conclusions([*rows, rows[0] | {"dtype": "float32"}], 5)) == 2
 
 

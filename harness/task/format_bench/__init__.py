@@ -34,7 +34,7 @@ MOST = 20.0  # seconds of restores, and of prefills
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Leaves `bench.json` (one row per format and dtype) and `claims.json` (the founding claim about
-    formats). The verdict is `exact` when every format gave back every byte."""
+    formats). Raises AssertionError where a format gives back another byte; times have no verdict."""
     if cfg.task.tokens is not None:
         at_least("task.tokens", cfg.task.tokens, 1)
     at_least("task.repeats", cfg.task.repeats, 1)
@@ -45,7 +45,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.stage("prefill")
     tokens = cfg.task.tokens or _usual(session.loaded)
     whole = payload.prefilled(session, 2 * tokens)
-    say.done(f"{machine.many(whole.tokens, 'token')}, {whole.kv_bytes >> 20} MiB of K/V")
+    say.done(f"{machine.many(whole.tokens, 'token')}, {machine.human(whole.kv_bytes)} of K/V")
     rows = []
     for dtype in cfg.task.dtypes:
         state = payload.halves(whole, getattr(torch, dtype))
@@ -66,7 +66,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done()
     shutil.rmtree(place, ignore_errors=True)
     write_json(folder / "claims.json", [founding])
-    every = f"{len(rows)} formats and dtypes, every byte back; the founding claim: {founding['verdict']}."
+    every = f"every byte back in each of the {len(rows)} rows; the founding claim: {founding['verdict']}."
     reason = "\n".join([*report.conclusions(rows, cfg.task.repeats), every])
     sections = report.sections(rows, founding, figures, drawn=bool(cfg.model.architecture))
     record = {"figures": figures, "claims": [founding]}
