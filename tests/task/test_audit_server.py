@@ -309,3 +309,17 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     named, seen = compared(store_of(place / "runs")[0], run)
     assert f"mlflow: {other.info.run_name}: outcome" not in named
     assert list(seen.left) == ["1 cell in MLflow"]
+
+
+def test_what_a_grid_of_evaluations_came_to_is_derived_from_its_points(harness, place):
+    """Nothing to note where it is as it was told; who makes more points safe is found out."""
+    few = [word for word in EVALUATE if not word.startswith(("task.budgets", "steps"))]
+    folders = harness("-m", *few, "steps=4", "task.budgets=[0.25],[0.75]", track="mlflow").folders
+    sweep, (cfg, client) = folders[0].parent, store_of(place / "runs")
+    found, seen = summed(cfg, sweep)
+    assert (found, seen.notes, seen.runs) == ([], [], 1)
+    run_id = record.read(sweep / "mlflow.json")["run_id"]
+    tags = client.get_run(run_id).data.tags
+    assert "of 2 safe" in tags["outcome"] and tags["verdict"] == tags["outcome"]
+    client.set_tag(run_id, "outcome", "2 of 2 safe: keydiff 1% 100% right")
+    assert summed(cfg, sweep)[0] == ["outcome"]

@@ -29,7 +29,8 @@ def completed(folder: Path, rows: list[Row]) -> list[Row]:
 
 
 def _cell(table: Path) -> Row:
-    """What the evaluation of this table comes to; nothing of one without the full cache or another cell."""
+    """What the evaluation of this table comes to, no cell where the full cache answers nothing or is alone; nothing
+    where it is no evaluation."""
     try:
         rows = json.loads(table.read_text("utf-8"))
         safe = best(rows)
@@ -37,7 +38,7 @@ def _cell(table: Path) -> Row:
     except (OSError, ValueError, KeyError, StopIteration):
         return {}
     if one is None:
-        return {}
+        return {CHOICE: ""}
     figures = {r["measure"]: r["value"] for r in rows if all(r[k] == one[k] for k in CELL)}
     return {CHOICE: name(one), SAFE: safe is not None, RIGHT: one["value"], BYTES: one["kv_bytes"],
             KL: figures.get("kl")}  # fmt: skip
@@ -45,13 +46,13 @@ def _cell(table: Path) -> Row:
 
 def sought(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
     """The figures that a sweep's run has of its points: those of cells, else the objectives `ways`."""
-    return [RIGHT, BYTES, KL] if any(CHOICE in row for row in rows) else [*ways]
+    return [RIGHT, BYTES, KL] if any(row.get(CHOICE) for row in rows) else [*ways]
 
 
 def chosen(rows: list[Row], axes: list[str]) -> Row | None:
     """The point to choose: the smallest that is safe, else the nearest; None where points were asked different things,
     or have no cells."""
-    some = [row for row in rows if CHOICE in row]
+    some = [row for row in rows if row.get(CHOICE)]
     if not some or any(map(variation.asks, axes)):
         return None
     safe = [row for row in some if row[SAFE]]
@@ -62,9 +63,10 @@ def chosen(rows: list[Row], axes: list[str]) -> Row | None:
 def words(rows: list[Row], axes: list[str]) -> str:
     """How many points have a safe choice, and which is the one of all: `2 of 3 safe: keydiff 25% 100% right`; empty
     where none has cells."""
-    some = [row for row in rows if CHOICE in row]
+    asked = [row for row in rows if CHOICE in row]
+    some = [row for row in asked if row[CHOICE]]
     if not some:
-        return ""
+        return f"nothing to choose in {machine.many(len(asked), 'point')}" * bool(asked)
     safe, one = sum(row[SAFE] for row in some), chosen(rows, axes)
     told = f"{safe or 'none'} of {len(some)} safe"
     share = f"{100 * one[RIGHT]:.3g}% right" if one else ""
@@ -86,7 +88,7 @@ def markdown(
     for row in rows:
         place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
         cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
-        cells += _told(row) if CHOICE in row else ["-"] * len(HEADS)
+        cells += _told(row) if row.get(CHOICE) else ["-"] * len(HEADS)
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
         cells += [f"{row['outcome']}: {row['reason']}"[:120] * (CHOICE not in row)] * failed
         lines.append(f"| {' | '.join(' '.join(str(c).replace('|', '/').split()) for c in cells)} |")

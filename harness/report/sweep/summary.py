@@ -119,7 +119,9 @@ def winners(
     """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
     one is best whatever was asked. ways: objectives. once: as older versions told them."""
     axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
-    if not once and (point := evaluated.chosen(rows, axes)):
+    if not once and evaluated.words(rows, axes):
+        if not (point := evaluated.chosen(rows, axes)):
+            return {}, []
         return {point["point"]: "best" if point[evaluated.SAFE] else "best nearest"}, [point]
     mine = rows if once else baseline.tried(rows, axes)
     some = best or (choice.leading if once else choice.chosen)(mine, axes)

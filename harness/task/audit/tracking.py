@@ -150,13 +150,15 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     former = summary.said(rows, ways, asked)
     chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
     words, sentence, table, best = summary.said(rows, ways, asked, chosen)
+    tables = [table]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     older = summary.winners(rows, ways, once=True)
     first = older[1][0]["point"] if older[1] else ""
     if held["tags"].get("best") == summed(folder, rows, first, list(older[0])).get("best"):
-        best, marked, table = first, list(older[0]), summary.markdown(rows, ways, once=True)
+        best, marked = first, list(older[0])
+        tables.append(summary.markdown(rows, ways, once=True))
     ended = {} if missing else summed(folder, rows, best, marked)
     alone = {} if missing else summed(folder, rows, best)  # as older versions named it
     before = held["metrics"]  # what an earlier try counted, and is zero now
@@ -168,10 +170,11 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
             words,
             text,
             "",
-            table,
+            some,
             description.repeated(folder, best, held["id"], there, before.get(parent.WORKED)),
         )
         for there in dict.fromkeys(theres)
+        for some in tables
     ]
     return Told(
         names.ended(track.sweep_name(folder), words),

@@ -94,3 +94,17 @@ def test_a_search_says_itself_what_is_best(tmp_path) -> None:
     asked = "hydra: {sweeper: {direction: [maximize]}}\nreport: {objectives: [evaluate.contains]}\n"
     (tmp_path / "multirun.yaml").write_text(asked)
     assert evaluated.completed(tmp_path, rows) is rows and evaluated.sought(rows, {"x": 1}) == ["x"]
+
+
+def test_where_the_full_cache_answers_nothing_there_is_nothing_to_choose(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setitem(globals(), "FULL", ("none", 1.0, 0.0, 400_000, 0.0))
+    rows = sweep(
+        tmp_path, [[("knorm", 0.5, 0.0, 200_000, 0.0)], [("knorm", 0.25, 0.0, 100_000, 0.0)]]
+    )
+    made, (words, _, table, best) = said(tmp_path, rows)
+    assert words == "nothing to choose in 2 points" and best == ""
+    assert evaluated.sought(made, {}) == [] and "| 0 | - | - | - | - | - |" in table
+    sized = [{**row, "evaluate.kv_bytes": size} for row, size in zip(rows, (2e5, 1e5))]
+    assert said(tmp_path, sized, {"evaluate.kv_bytes": -1})[1][3] == "", "the smallest is no best"
