@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.compare import likeness
+from harness.compare import likeness, spread
 from harness.compare.likeness import Pair
 from harness.compare.picture import MARGIN, Recomputed, aligned, picture_of, stepped, worn
 from harness.snapshot import coherence
@@ -85,6 +85,8 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     if first is None:
         if since(state) < state.tokens:
             return Diagnosis("block", "kv_cache", dropped(state), picture=picture)
+        if not coded and (faint := _together(state, right)):
+            return replace(faint, picture=picture)
         drift = worn(state, right)
         gap = float((state.logits.double() - right.logits.double()).abs().max())
         allowed = MARGIN * right.logits_floor
@@ -117,6 +119,30 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     )
     where = f"first at layer {layer}, {said}, token {token}: {worst}{much}"
     return Diagnosis(cause, element, f"{evidence}; {where}", layer, heads[0], token, picture)
+
+
+def _together(state: State, right: Recomputed) -> Diagnosis | None:
+    """The first layer and head whose numbers leave the noise together, although none does alone."""
+    form = state.documents["kv_format"]
+    meant = any(form.get(key) for key in ("edited", "quantized", "rounded_to"))
+    for layer in () if meant else state.layers:
+        pair = right.kv[layer.index]
+        floors = right.spread[layer.index] if right.spread else {}
+        if not (layer.segments and floors) or pair is None:
+            continue
+        real = layer.positions >= 0
+        real = real if layer.per_head else real[:, None]
+        parts = zip(("key", "value"), (layer.key, layer.value), aligned(pair, layer), strict=True)
+        for part, stored, expected in parts:
+            seen = spread.spread(stored, expected, real)
+            floor = {kind: floors[f"{part} {kind}"] for kind in spread.KINDS}
+            if found := spread.beyond(seen, floor):
+                kind, head = found
+                off = float(seen[kind][head])
+                evidence = spread.said(part, kind, head, layer.index, off, floor[kind])
+                cause = "scale" if kind == spread.ALONG else "head"
+                return Diagnosis(cause, "kv_cache", evidence, layer.index, head)
+    return None
 
 
 def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[float]]) -> Evidence:

@@ -19,7 +19,8 @@ class Recomputed:
     kv: `(key, value)` of `[batch, kv_heads, tokens, head_dim]` or None. floors: what other ways of
     computing the same numbers change, per layer by part (`key`, `value`, recurrent names).
     logits: `[batch, vocab]` of the last token; logits_floor. ties: `(layer, token)` where a router's
-    choice lies within its noise.
+    choice lies within its noise. spread: what those ways change of keys and values as a whole, of half
+    precision; see `compare/spread.py`.
     """
 
     kv: list[Pair | None]
@@ -28,6 +29,7 @@ class Recomputed:
     logits: torch.Tensor
     logits_floor: float
     ties: Sequence[tuple[int, int]] = ()
+    spread: Sequence[Mapping[str, float]] = ()
 
 
 def stepped(state: State, right: Recomputed, layer: int) -> dict[str, float]:

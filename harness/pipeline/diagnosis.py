@@ -167,6 +167,7 @@ def _row(loaded: Loaded, ids: torch.Tensor) -> Recomputed:
         measured.logits,
         measured.last,
         tuple(_ties(loaded, choices, count)),
+        measured.spread,
     )
 
 
@@ -202,6 +203,7 @@ def _joined(rows: list[Recomputed]) -> Recomputed:
         torch.cat([r.logits for r in rows]),
         max(r.logits_floor for r in rows),
         [tie for r in rows for tie in r.ties],
+        [{n: max(r.spread[i][n] for r in rows) for n in first.spread[i]} for i in layers],
     )
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from harness.compare.spread import KINDS, beyond, said, spread, told
 from harness.model.loaded import Loaded
-from harness.pipeline.noise import noise
+from harness.pipeline.noise import named_floors, noise
 from harness.pipeline.restore import MARGIN
 from harness.snapshot.state import LayerState, State
 
@@ -23,7 +24,8 @@ ASLEEP = "what it goes on from is not what its ids give"
 
 @dataclass(frozen=True)
 class Sleeper:
-    """The first number of a past that leaves the noise: `off` it is, `limit` is allowed."""
+    """The first number of a past that leaves the noise: `off` it is, `limit` is allowed. all_of: where none does, the
+    first head whose numbers leave it together, in words."""
 
     part: str
     row: int
@@ -32,8 +34,11 @@ class Sleeper:
     layer: int
     off: float
     limit: float
+    all_of: str = ""
 
     def __str__(self) -> str:
+        if self.all_of:
+            return f"{ASLEEP}: {self.all_of}"
         row = f", row {self.row}" if self.row else ""
         return (
             f"{ASLEEP}: the {self.part} of token {self.token} in layer "
@@ -56,13 +61,15 @@ def past_of(states: Sequence[State]) -> Past:
 
 def floors(state: State, past: Past, again: Past, dtype: torch.dtype) -> Floors:
     """Per layer how far keys and values of two plain paths over the tokens of `state` are apart, one
-    rounding of the largest at least."""
+    rounding of the largest at least; of half precision also as a whole."""
     if not again:
         return []
     eps = torch.finfo(dtype).eps
     measured: Floors = [{} for _ in past]
-    for index, part, _, gap, scale in _pairs(state, past, again):
-        measured[index][part] = max(float(gap.max()), scale * eps)
+    for index, part, _, one, two, real in _pairs(state, past, again):
+        measured[index][part] = max(float(_gap(one, two, real).max()), float(two.abs().max()) * eps)
+        if told(dtype):
+            measured[index] |= named_floors(part, [spread(one, two, real)], one.shape[2], dtype)
     return measured
 
 
@@ -79,27 +86,54 @@ def sleeper(
     if first is None:
         return None
     ids = state.token_ids[first.row, state.attention_mask[first.row] != 0].to(loaded.device)
-    return _first(state, ours, theirs, noise(loaded, ids[None]).tensors)
+    measured = noise(loaded, ids[None])
+    both = [a | b for a, b in zip(measured.tensors, measured.spread, strict=True)]
+    return _first(state, ours, theirs, both)
 
 
 def _first(
     state: State, ours: Past, theirs: Past, floors: Sequence[dict[str, float]]
 ) -> Sleeper | None:
-    for index, part, start, gap, _ in _pairs(state, ours, theirs):
+    for index, part, start, one, two, real in _pairs(state, ours, theirs):
+        gap = _gap(one, two, real)
         limit = MARGIN * floors[index].get(part, 0.0)
         wrong = (~(gap <= limit)).transpose(1, 2).nonzero()
         if len(wrong):
             row, token, head = wrong[0].tolist()
             off = float(gap[row, head, token])
             return Sleeper(part, row, head, start + token, index, off, limit)
+    return _together(state, ours, theirs, floors)
+
+
+def _together(
+    state: State, ours: Past, theirs: Past, floors: Sequence[dict[str, float]]
+) -> Sleeper | None:
+    """The first head whose numbers leave the noise as a whole, where that was measured."""
+    for index, part, start, one, two, real in _pairs(state, ours, theirs):
+        floor = {kind: floors[index].get(f"{part} {kind}") for kind in KINDS}
+        known = {kind: value for kind, value in floor.items() if value is not None}
+        if len(known) < len(KINDS):
+            continue
+        seen = spread(one, two, real)
+        if found := beyond(seen, known):
+            kind, head = found
+            off, limit = float(seen[kind][head]), known[kind]
+            words = said(part, kind, head, index, off, limit)
+            return Sleeper(part, 0, head, start, index, off, limit, words)
     return None
+
+
+def _gap(one: torch.Tensor, two: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """`[batch, kv_heads, tokens]` the largest of each row, 0 at padding."""
+    gap = (one.double() - two.double()).abs().amax(-1)
+    return gap * real.to(gap)
 
 
 def _pairs(
     state: State, ours: Past, theirs: Past
-) -> Iterator[tuple[int, str, int, torch.Tensor, float]]:
-    """`(layer, part, first token, gaps, largest)` of every key and value that both hold of the tokens of
-    `state`. gaps: `[batch, kv_heads, tokens]`, 0 at padding."""
+) -> Iterator[tuple[int, str, int, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """`(layer, part, first token, one, two, real)` of every key and value that both hold of the tokens of
+    `state`: `[batch, kv_heads, tokens, head_dim]` of ours and of theirs; real: `[batch, 1, tokens]`, 0 at padding."""
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
         if not (mine.segments and other.segments):
             continue
@@ -116,6 +150,4 @@ def _pairs(
             )
             if one.shape != two.shape:
                 continue
-            two = two.to(one.device)
-            gap = (one.double() - two.double()).abs().amax(-1)
-            yield index, part, start, gap * real.to(gap), float(two.abs().max())
+            yield index, part, start, one, two.to(one.device), real.to(one.device) != 0

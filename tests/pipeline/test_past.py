@@ -95,3 +95,52 @@ def test_a_past_that_was_written_token_by_token_is_healthy(model, dtype):
     "".join(gone_on)
     made = harness.judge(loaded, gone_on.state, steps=4)
     assert made.verdict in ("exact", "equivalent"), made
+
+
+def scaled(state, layer: int, part: str, times: float):
+    """One head of `state` off by a factor, as by a scale that was lost or applied twice."""
+    layers, of = list(state.layers), state.layers[layer]
+    (segment,) = of.segments
+    kept = getattr(segment, part).clone()
+    kept[:, 0] = (kept[:, 0].float() * times).to(kept.dtype)
+    layers[layer] = replace(of, segments=(replace(segment, **{part: kept}),))
+    return state.with_layers(tuple(layers))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_head_that_is_off_by_a_hundredth_is_seen_in_half_precision(dtype, part) -> None:
+    """No number of it is off by more than rounding may be: all of them are, in one direction."""
+    model = harness.load_model("tiny", dtype=dtype)
+    state = harness.capture_text(model, TEXT * 2)
+    made = harness.judge(model, scaled(state, 1, part, 1.01), steps=4)
+    assert made.verdict == "drifted", made
+    assert made.diagnosis["layer"] == 1 and made.diagnosis["head"] == 0
+    if dtype == "bfloat16":
+        said = f"the {part}s of layer 1, head 0 are 1.01 times what they should be"
+        assert said in made.reason and said in made.diagnosis["evidence"]
+        assert made.diagnosis["cause"] == "scale"
+
+
+def test_a_head_that_was_rounded_further_is_seen_in_half_precision() -> None:
+    model = harness.load_model("tiny", dtype="bfloat16")
+    state = harness.capture_text(model, TEXT * 2)
+    (segment,) = state.layers[0].segments
+    value = segment.value.clone()
+    value[:, 0] = value[:, 0].to(torch.float8_e5m2).to(value.dtype)
+    first = replace(state.layers[0], segments=(replace(segment, value=value),))
+    made = harness.judge(model, state.with_layers((first, *state.layers[1:])), steps=4)
+    assert made.verdict == "drifted" and made.diagnosis["cause"] == "head", made
+    assert "head 0 are off by" in made.diagnosis["evidence"]
+
+
+@pytest.mark.parametrize("option", ["tiny", "tiny_gpt2", "tiny_gemma3"])
+def test_healthy_half_precision_stays_within_rounding_however_it_was_filled(option) -> None:
+    """By one prefill, by single steps, in rows of several lengths."""
+    model = harness.load_model(option, dtype="bfloat16")
+    state = harness.capture_text(model, TEXT)
+    grown = harness.resume(model, state, TEXT, steps=24, sampling="sample", seed=1)
+    list(grown)
+    rows = harness.capture_text(model, [TEXT, "let m be 3 . the dog ran ."])
+    for healthy in (state, grown.state, rows):
+        assert harness.judge(model, healthy, steps=4).verdict in ("exact", "equivalent")
