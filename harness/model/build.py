@@ -8,7 +8,7 @@ import torch
 from harness.config import ModelConfig, moved
 from harness.config.place import NO_CONFIG
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import files, footprint, gguf
+from harness.model import files, fit, footprint, gguf
 from harness.model.hub import hub
 from harness.model.ledger import Ledger
 
@@ -35,8 +35,8 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
         options = {**where, "dtype": dtype, **_kernels(settings.attention, dtype)}
         model, report = AutoModelForCausalLM.from_pretrained(
-            place, output_loading_info=True, **options
-        )
+            place, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )  # what does not fit is told below, with its shapes
     except HarnessError:
         raise
     except Exception as problem:
@@ -45,13 +45,14 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
             said = _cannot_load(settings, place, problem, away, broken)
             raise InputProblem(said) from problem
         raise
+    named = f"model.path={settings.path}" if settings.path else f"model={settings.name}"
+    unread = fit.check(named, model, report)
     tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
     commit = getattr(model.config, "_commit_hash", None)
     called = Path(settings.path).expanduser() if settings.path else None
     shown = settings.id or (called.name if called else settings.name)
-    if report["missing_keys"] or report["mismatched_keys"]:
-        entry = None  # what no file holds was drawn at random
-    return model, tokenizer, {"name": shown, "revision": revision, "commit": commit}, entry
+    source = {"name": shown, "revision": revision, "commit": commit}
+    return model, tokenizer, source | ({"unread": unread} if unread else {}), entry
 
 
 def fetched(settings: ModelConfig) -> str | None:

@@ -72,6 +72,8 @@ class Session:
             say.note(f"stored as {kept}, run in float32 (dtype={kept} runs it as stored)")
         if said := _wordless(loaded):
             say.note(said)
+        if unread := loaded.source.get("unread"):
+            say.note(unread)
         say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         session = cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
         if cfg.sampling.name == "generation_config":

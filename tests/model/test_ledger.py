@@ -158,13 +158,3 @@ def test_weights_that_lie_elsewhere_are_not_known_by_this_folder(folder) -> None
     assert ledger.Ledger.before(folder, torch.float32) is not None
     (folder / "adapter_config.json").write_text("{}")
     assert ledger.Ledger.before(folder, torch.float32) is None
-
-
-def test_numbers_that_no_file_holds_are_not_kept(compose, folder, read) -> None:
-    """The loader draws a missing weight at random, so that two loads are two models."""
-    tensors = load_file(folder / WEIGHTS)
-    tensors.pop(next(name for name in tensors if "down_proj" in name))
-    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-    documents(compose, folder)
-    documents(compose, folder)
-    assert read == ["read", "read"]
