@@ -14,6 +14,7 @@ from harness.model.ledger import Ledger
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SHIPPED = {"tiny": ASSETS / "tiny"}
+NO_FILES = "there are no tokenizer files that know a word."
 Built = tuple[Any, Any, dict[str, Any], Ledger | None]
 
 
@@ -175,12 +176,19 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
     # said here, or the files it saves would tell HF_HUB_OFFLINE
     local = away or Path(where).is_dir()
     try:
-        return AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
+        made = AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
     except (OSError, ValueError, KeyError) as problem:
-        raise InputProblem(
-            f"no tokenizer could be loaded from {where}: {_first_line(problem)} "
-            "Save one beside the weights, or give model.tokenizer=DIR."
-        ) from problem
+        unmade = str(problem).startswith("Couldn't instantiate the backend tokenizer")
+        raise _no_tokenizer(where, NO_FILES if unmade else _first_line(problem)) from problem
+    if len(made) <= len(set(made.all_special_ids)):  # some families make one of no file at all
+        raise _no_tokenizer(where, NO_FILES)
+    return made
+
+
+def _no_tokenizer(where: str, why: str) -> InputProblem:
+    return InputProblem(
+        f"no tokenizer could be loaded from {where}: {why} Save one beside the weights, or give model.tokenizer=DIR."
+    )
 
 
 def _cannot_load(

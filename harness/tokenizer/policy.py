@@ -59,12 +59,7 @@ def encode(
     """Encode `text` (or `turns`, for `chat`) under `policy`, an option of `tokenizer` or its name.
     Raises InputProblem for an empty result."""
     encoded = encoder(policy).encode(tokenizer, text, turns)
-    if not encoded.ids:
-        if text.strip():
-            raise InputProblem(
-                f"this model's tokenizer ({len(tokenizer)} entries) knows nothing of the text, so no token "
-                "would be sent to the model. Put the tokenizer files that belong to the model beside its weights."
-            )
+    if not encoded.ids and not encoded.text:
         raise InputProblem(
             "the prompt is empty: no token would be sent to the model. Give text=..."
         )
@@ -72,17 +67,21 @@ def encode(
 
 
 def continuation(policy: str | TokenizerConfig, tokenizer: Any, text: str) -> Encoded:
-    """Encode text that goes on from a restored state: no BOS, unless the library adds its own."""
+    """Encode text that goes on from a restored state: no BOS, unless the library adds its own. Raises InputProblem
+    for a text that the tokenizer has no token for; no text at all has none."""
     return explained(tokenizer, encoder(policy).continuation(tokenizer, text))
 
 
 def explained(tokenizer: Any, encoded: Encoded) -> Encoded:
-    """`encoded`, once its text and its account explain every id. Raises InputProblem for a policy that
-    adds what it does not account for, and for an account of tokens that are not there."""
+    """`encoded`, once its text and its account explain every id. Raises InputProblem for a text of which no token
+    is left, for a policy that adds what it does not account for, and for an account of tokens that are not there."""
+    known = plain(tokenizer, encoded.text)
+    if encoded.text and not known:
+        raise InputProblem(_unknown(tokenizer, encoded.text))
     rows = {int(row["index"]): int(row["id"]) for row in encoded.account}
     special, ids = set(tokenizer.all_special_ids), encoded.ids
     said = [token for index, token in enumerate(ids) if index not in rows]
-    written = [token for token in plain(tokenizer, encoded.text) if token not in special]
+    written = [token for token in known if token not in special]
     true = all(index < len(ids) and ids[index] == token for index, token in rows.items())
     if true and (said == written or decode(tokenizer, said) == decode(tokenizer, written)):
         return encoded
@@ -91,6 +90,15 @@ def explained(tokenizer: Any, encoded: Encoded) -> Encoded:
         f"tokenizer={encoded.policy} made {len(ids)} ids, beginning with {shown}, of which its account "
         f"names {len(rows)}; the others do not say the text. A policy lists every token that it adds "
         "in `account`, with its index and id."
+    )
+
+
+def _unknown(tokenizer: Any, text: str) -> str:
+    if not text.strip():
+        return "the text is only spaces, for which this tokenizer has no token. Give at least one word."
+    return (
+        f"this model's tokenizer ({len(tokenizer)} entries) knows nothing of the text, so no token of it would be "
+        "sent to the model. Put the tokenizer files that belong to the model beside its weights."
     )
 
 

@@ -1,6 +1,7 @@
-"""Weights and config.json that do not belong together: nothing is drawn at random in silence."""
+"""Weights, config.json and tokenizer that do not belong together: nothing is drawn at random or read in silence."""
 
 import json
+import re
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -27,6 +28,14 @@ def declare(folder, **values) -> None:
 
 def opened(compose, folder):
     return load(compose("model=path", f"model.path={folder}").model, "float32", "cpu")
+
+
+def small(compose, kind, *more):
+    config = ",".join(
+        ("hidden_size:32", "num_attention_heads:2", "max_position_embeddings:64", *more)
+    )
+    asked = ("model=shape", f"model.architecture={kind}", f"+model.config={{{config}}}")
+    return load(compose(*asked).model, "float32", "cpu")
 
 
 def rename(folder, new) -> None:
@@ -88,12 +97,24 @@ def test_a_tensor_that_the_model_has_no_place_for_is_noted(compose, folder) -> N
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen3", "gemma3_text"])
 def test_a_head_that_is_tied_to_the_embeddings_is_not_missed(compose, place, kind) -> None:
-    sizes = {"hidden_size": 32, "num_attention_heads": 2}
-    values = "".join(f",{key}:{value}" for key, value in sizes.items())
-    config = f"{{tie_word_embeddings:true{values}}}"
-    built = load(compose("model=shape", f"model.architecture={kind}", f"+model.config={config}").model, "float32", "cpu")  # fmt: skip
+    built = small(compose, kind, "tie_word_embeddings:true")
     built.model.save_pretrained(place / "tied", max_shard_size="100KB")
     built.tokenizer.save_pretrained(place / "tied")
     assert len(list((place / "tied").glob("model-*"))) > 1
     again = opened(compose, place / "tied")
     assert "unread" not in again.source and again.parameters == built.parameters
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gemma3_text", "mistral"])
+def test_a_folder_without_tokenizer_files_is_refused(compose, place, kind) -> None:
+    """For some families the library makes a tokenizer of no file, which knows no word."""
+    built = small(compose, kind)
+    built.model.save_pretrained(place / "mine")
+    said = f"no tokenizer could be loaded from {place / 'mine'}: there are no tokenizer files"
+    with pytest.raises(InputProblem, match=re.escape(said)):
+        opened(compose, place / "mine")
+    built.tokenizer.save_pretrained(place / "beside")
+    cfg = compose(
+        "model=path", f"model.path={place / 'mine'}", f"model.tokenizer={place / 'beside'}"
+    )
+    assert load(cfg.model, "float32", "cpu").tokenizer.get_vocab() == built.tokenizer.get_vocab()

@@ -168,3 +168,25 @@ def test_a_tokenizer_that_knows_nothing_of_the_text_is_not_an_empty_prompt():
         policy.encode("raw", nothing, "hello there")
     with pytest.raises(InputProblem, match="the prompt is empty"):
         policy.encode("raw", nothing, "")
+    with pytest.raises(InputProblem, match="is only spaces"):
+        policy.encode("raw", nothing, "   ")
+
+
+def test_a_beginning_alone_is_not_what_a_text_says():
+    """With a BOS before it nothing looked empty, and the model read none of the text."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    nothing = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>")
+    assert policy.encode("explicit", nothing, "").ids == (0,)
+    with pytest.raises(InputProblem, match="knows nothing of the text"):
+        policy.encode("explicit", nothing, "hello there")
+    with pytest.raises(InputProblem, match="knows nothing of the text"):
+        policy.continuation("explicit", nothing, "hello there")
+    assert policy.continuation("explicit", nothing, "").ids == ()
+
+
+def test_spaces_alone_are_a_text_where_there_are_tokens_for_them(tokenizer):
+    assert (
+        policy.encode("explicit", tokenizer, "   ").ids[1:] == policy.plain(tokenizer, "   ") != ()
+    )
