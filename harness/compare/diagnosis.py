@@ -236,10 +236,13 @@ def dropped(state: State) -> str:
 def since(state: State) -> int:
     """How many tokens were read over a whole past; those after them saw what a pruning left of it."""
     history = state.documents["kv_format"].get("pruned")
-    if not history or not state.pruned:
+    if not history or not state.reduced:
         return state.tokens
-    windows = all(la.window for la in state.layers if la.segments)  # they held fewer than were read
-    return state.tokens if windows and "at" not in history[0] else history[0].get("from_tokens", 0)
+    if (
+        state.windowed and "at" not in history[0]
+    ):  # an older one does not say how many had been read
+        return int(history[0].get("tokens", state.tokens))
+    return int(history[0].get("from_tokens", 0))
 
 
 def _after_pruning(state: State, off: set[int], picture: list[list[float]]) -> bool:

@@ -155,7 +155,7 @@ class Line:
         stored = self.write(state)
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
-        self.record |= {**stored.record(self.whole or state, state), "pruned": state.pruned}
+        self.record |= {**stored.record(self.whole or state, state), "pruned": state.reduced}
         return stored
 
     def write(self, state: State) -> Stored:
@@ -200,7 +200,7 @@ class Line:
         if waived:
             say.note(told(waived))
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
-        self.record["pruned"] = state.pruned  # what a fault loses below is not pruned
+        self.record["pruned"] = state.reduced  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
         return Restored(changed(self.fault, "inputs", state), live, sampler, waived)
 

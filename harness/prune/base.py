@@ -67,7 +67,10 @@ class Policy(ABC):
             layer if index is None else gathered(layer, index)
             for layer, index in zip(state.layers, chosen, strict=True)
         )
-        history = [*state.documents["kv_format"].get("pruned", []), self.record(state)]
+        record = self.record(state)
+        if state.windowed:  # which hold fewer tokens than were read
+            record["tokens"] = state.tokens
+        history = [*state.documents["kv_format"].get("pruned", []), record]
         return state.with_layers(layers, pruned=history)
 
     def choose(self, state: State) -> list[torch.Tensor | None]:

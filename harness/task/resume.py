@@ -118,7 +118,7 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
 def required(cfg: Config, folder: Path, state: State) -> bool:
     """Whether a verdict was asked for, by a `compare.require` that was typed or that is not its option's own: then
     it is given however long that takes. Raises InputProblem where `compare.limit` forbids it."""
-    key = "require_pruned" if state.pruned else "require"
+    key = "require_pruned" if state.reduced else "require"
     usual = signature("compare", cfg.compare.name).get(key)
     typed = [word.lstrip("+") for word in launched.typed(folder) or []]
     asked = any(word.startswith(f"compare.{key}=") for word in typed)
