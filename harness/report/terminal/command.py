@@ -12,6 +12,7 @@ from harness.snapshot.result import UNJUDGED
 from harness.snapshot.words import FORCED, numbered, purpose, required, streamed
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
+ENDS = 120  # characters of a long text that are shown of each of its ends
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
 ONE = "one token {} times over"
 LITTLE, MORE = ": that both runs choose it says little", ", how near their logits are says more"
@@ -42,7 +43,7 @@ def texts(text: dict[str, Any], done: str, judged: bool = True) -> Iterator[tupl
         ids = ids[text["read"] : text["read"] + text["steps"]]
         more = f"{machine.many(text['steps'], 'token')} generated"
         if read:
-            yield "read", repr(read)
+            yield "read", ends(read)
     chosen = text.get("restored_ids") or []
     other = bool(chosen and text.get("token_ids")) and chosen != text["token_ids"]
     if about := of_ids(ids, said, judged and not other, without):
@@ -58,6 +59,13 @@ def texts(text: dict[str, Any], done: str, judged: bool = True) -> Iterator[tupl
     first, second = whose(done)
     yield "continuation", f"{said!r} ({first}{more and f'; {more}'})"
     yield second, f"{restored!r} (what it chooses {FORCED})"
+
+
+def ends(text: str) -> str:
+    """`text` in quotes; of a long one how it begins and how it ends."""
+    if len(text) <= 2 * ENDS:
+        return repr(text)
+    return f"{text[:ENDS]!r} ... {text[-ENDS:]!r}, {len(text):,} characters"
 
 
 def _apart(ids: list[int], chosen: list[int]) -> str:

@@ -277,6 +277,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line()
     for what, fact in _facts(result):
         say.fact(what, fact)
+    if result["task"] == "save":
+        say.fact("read", command.ends(result["text"]["prompt"]))
     if "continuation" in result["text"]:
         judged = bool(result.get("curves"))
         for whose, words in command.texts(result["text"], altered(result), judged):

@@ -156,3 +156,19 @@ def test_tokens_without_text_are_counted_and_shown():
     text = {"continuation": "a", "token_ids": [5, 900, 900], "without_text": [900], "shown": {"continuation": "a<900><900>"}}  # fmt: skip
     ((_, said),) = command.texts(text, "")
     assert "'a<900><900>'" in said and "2 of 3 tokens have no text" in said
+
+
+def test_a_save_says_what_it_read(harness, place) -> None:
+    """Whoever forgot `text=` saved the shipped prompt, and sees it."""
+    assert "read:         'let k be 5 .'\n" in harness("task=save", "text=let k be 5 .").out
+    (usual,) = re.findall(r"^read: +(.*)$", harness("task=save").out, flags=re.M)
+    assert usual.startswith("'let k be 5 . ok .") and usual.endswith("what is k ?', 336 characters")
+
+
+def test_a_long_text_is_shown_by_its_ends() -> None:
+    text = "one " * 100 + "the end"
+    said = command.ends(text)
+    assert said.startswith("'one one") and said.endswith("one the end', 407 characters") and len(said) < 300  # fmt: skip
+    given = {"continuation": "", "added": text, "streamed": f"{text} so", "read": 101, "steps": 1}
+    assert dict(command.texts(given, ""))["read"] == said
+    assert command.ends("it's") == '"it\'s"'
