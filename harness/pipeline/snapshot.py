@@ -7,12 +7,19 @@ from typing import Any
 
 from harness.compare.identity import told, waived_earlier
 from harness.config import Config
-from harness.errors import InputProblem
+from harness.errors import InputProblem, printable
+from harness.model.build import SHIPPED
 from harness.pipeline.finish import shown
+from harness.pipeline.origin import UNNAMED
 from harness.pipeline.session import WRITING
 from harness.save import store
 from harness.snapshot.digest import digest_document
 from harness.snapshot.state import State
+from harness.snapshot.words import prunings, quantizings
+from harness.tokenizer.shown import shown as in_text
+
+# of a config: what its weights are as large as, under the names that families have for it
+SIZES = ("num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vocab_size")
 
 
 @dataclass(frozen=True)
@@ -68,27 +75,44 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
     config = documents.get("model_config", {}).get("config", {})
     sampler = documents["generation"].get("sampler") or {}
     prefix = documents.get("prompt_meta", {}).get("prefix", "")
-    sizes = {
-        k: config[k] for k in ("num_hidden_layers", "hidden_size", "vocab_size") if k in config
-    }
+    known = {**(config.get("text_config") or {}), **config}
+    sizes = {key: known[key] for key in SIZES if known.get(key) is not None}
+    pruned, quantized = (said(documents["kv_format"]) for said in (prunings, quantizings))
     waived = told(waived_earlier(documents))
     return [
         ("id", manifest["id"]),
         ("parent", manifest["parent"]),
         ("format", f"{manifest['payload_format']}, version {manifest['format_version']}"),
         ("needs model", ", ".join(filter(None, (str(config.get("model_type")), listed(sizes))))),
+        ("resume loads", _loads(documents.get("source") or {})),
         ("needs dtype", manifest["dtype"]),
         ("captured on", manifest["device"]),
         ("attention", manifest["attention_implementation"]),
         ("libraries", ", ".join(f"{k} {v}" for k, v in manifest["libraries"].items())),
         ("batch", state.batch),
         ("tokens, kept", f"{state.tokens}, {state.kept_tokens}"),
+        *([("pruned", "; ".join(pruned))] if pruned else []),
+        *([("quantized", "; ".join(quantized))] if quantized else []),
         ("next position", manifest["next_position"]),
         ("K/V bytes", f"{state.kv_bytes:,}"),
         ("prefix before the text", repr(prefix)),
         ("sampler", listed(sampler)),
         *([("waiver", waived)] if waived else []),
     ]
+
+
+def _loads(source: dict[str, Any]) -> str:
+    """The model that a resume loads where none is named. source: the document of a snapshot."""
+    if isinstance(path := source.get("path"), str):
+        there = Path(path).is_file() or (Path(path) / "config.json").is_file()
+        gone = ", which is not there any more: give model=path model.path=DIR"
+        return printable(f"{path}{'' if there else gone}")
+    option = printable(str(source.get("option")))
+    if source.get("id") in SHIPPED:
+        return f"model={source['id']}"
+    if option in UNNAMED:
+        return "none by itself: name the model that it was saved from"
+    return f"none by itself: say model={option}"
 
 
 def listed(facts: Any) -> str:
@@ -114,17 +138,32 @@ def destination(cfg: Config, folder: Path) -> Path | str:
 
 
 def words(state: State, ids: list[int]) -> str | None:
-    """The text of `ids` by the snapshot's own tokenizer file (no code is run); None without one. Raises
-    InputProblem where its rules, which may be made to harm, cannot be read."""
+    """The text of `ids` by the snapshot's own tokenizer file (no code is run), an id without text by its number; None
+    without one. Raises InputProblem where its rules, which may be made to harm, cannot be read."""
     from tokenizers import Tokenizer
 
     rules = state.tokenizer_files.get("tokenizer.json")
     if rules is None:
         return None
     try:
-        return str(Tokenizer.from_str(rules.decode("utf-8")).decode(ids, skip_special_tokens=False))
+        return in_text(Rules(Tokenizer.from_str(rules.decode("utf-8"))), ids)
     except Exception as problem:  # the library raises plain Exception for rules that it cannot read
         raise InputProblem(f"its tokenizer.json cannot be read: {str(problem)[:200]}") from None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What `Shown` asks of a tokenizer, answered by a tokenizer file alone."""
+
+    rules: Any
+
+    def convert_ids_to_tokens(self, token: int) -> str | None:
+        named: str | None = self.rules.id_to_token(token)
+        return named
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        """Special tokens are shown, spaces untouched, whatever is asked."""
+        return str(self.rules.decode(ids, skip_special_tokens=False))
 
 
 def text_of(state: State) -> str:

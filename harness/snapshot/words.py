@@ -126,6 +126,43 @@ def altered(result: Mapping[str, Any]) -> str:
     return " and ".join(word for word, done in words.items() if done)
 
 
+def prunings(form: Mapping[str, Any]) -> list[str]:
+    """What pruned a state, in the order of time: policy, budget and what it left. form: its document `kv_format`."""
+    return [_pruning(stage) for stage in _stages(form, "pruned")]
+
+
+def quantizings(form: Mapping[str, Any]) -> list[str]:
+    """The same of what quantized it."""
+    said = []
+    for stage in _stages(form, "quantized"):
+        recent = stage.get("recent")
+        said.append(
+            f"{stage.get('quantizer')}{f', the last {recent} tokens left as they are' * bool(recent)}"
+        )
+    return said
+
+
+def _stages(form: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    stored = form.get(key)
+    return [stage for stage in stored if isinstance(stage, Mapping)] if isinstance(stored, list) else []  # fmt: skip
+
+
+def _pruning(stage: Mapping[str, Any]) -> str:
+    inside = "; ".join(_budget(one) for one in _stages(stage, "stages"))
+    said = f"{_budget(stage)}{f' of {inside}' if inside else ''}"
+    said += f": {stage.get('kept_tokens')} of {stage.get('from_tokens')} tokens kept"
+    said += f" {stage['at']}" if "at" in stage else ""
+    return said + ", at new positions" * (stage.get("positions") == "reindexed")
+
+
+def _budget(stage: Mapping[str, Any]) -> str:
+    """`knorm, ratio 0.5`"""
+    asked = stage.get("budget")
+    given = asked.items() if isinstance(asked, Mapping) else ()
+    per_head = ", per head" * (stage.get("per_head") is True)
+    return f"{stage.get('policy')}{''.join(f', {k} {v}' for k, v in given)}{per_head}"
+
+
 def required(result: dict[str, Any]) -> str:
     """What the verdict had to be and the key that asks for it; where it is worse, that this is why the job
     fails, and what would let it through."""

@@ -2,9 +2,12 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
+from harness.model.build import SHIPPED
 from harness.pipeline.snapshot import text_of
+from harness.snapshot.words import prunings, quantizings
 from harness.task.inspect import folded
 
 
@@ -93,3 +96,62 @@ def test_layers_that_are_alike_share_a_row() -> None:
         ["5, 11 to 12", "sliding", 9],
         ["27", "full", 8],
     ]
+
+
+def facts_of(harness, place, snapshot: str) -> dict:
+    assert harness("task=inspect", f"snapshot={snapshot}", f"name={snapshot}").code == 0
+    (record,) = place.glob(f"runs/{snapshot}/*/inspect.json")
+    return json.loads(record.read_text())["facts"]
+
+
+def test_what_was_pruned_or_quantized_is_told_with_its_budget(harness, place) -> None:
+    text = "text=let k be 5 . the bird sang in the tree . the man put the stone by the bank ."
+    assert harness("task=save", text, "out=a").code == 0
+    smaller = ("prune=sink_window", "prune.tokens=12", "quantize=int8")
+    assert harness("task=prune", "snapshot=a", "out=b", *smaller, "steps=2").code == 0
+    plain, small = facts_of(harness, place, "a"), facts_of(harness, place, "b")
+    assert not {"pruned", "quantized"} & set(plain)
+    tokens = plain["tokens, kept"].split(",")[0]
+    assert small["pruned"] == f"sink_window, tokens 12: 12 of {tokens} tokens kept"
+    assert small["quantized"] == "int8"
+
+
+def test_the_model_that_a_resume_will_load_is_told(harness, place) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    assert facts_of(harness, place, "a")["resume loads"] == "model=tiny"
+    assert harness("task=save", "model=tiny_gpt2", "text=let k be 5 .", "out=b").code == 0
+    facts = facts_of(harness, place, "b")
+    assert facts["resume loads"] == "none by itself: say model=tiny_gpt2"
+    assert facts["needs model"] == "gpt2, n_layer 3, n_embd 96, vocab_size 1144"
+    mine = place / "mine"
+    shutil.copytree(SHIPPED["tiny"], mine)
+    saved = ("task=save", "model=path", f"model.path={mine}", "text=let k be 5 .", "out=c")
+    assert harness(*saved).code == 0
+    assert facts_of(harness, place, "c")["resume loads"] == str(mine)
+    mine.rename(place / "moved")
+    shutil.copytree("c", "d")
+    gone = "which is not there any more: give model=path model.path=DIR"
+    assert facts_of(harness, place, "d")["resume loads"] == f"{mine}, {gone}"
+
+
+def test_tokens_without_text_are_shown_by_their_number(captured) -> None:
+    _, made = captured("steps=2")
+    ids = made.state.token_ids.clone()
+    ids[0, -2] = 146751
+    said, usual = text_of(replace(made.state, token_ids=ids)), text_of(made.state)
+    assert "<146751>" in said and "<146751>" not in usual
+    assert said.startswith(usual[: len(usual) // 2])
+
+
+def test_how_a_state_was_pruned_is_read_from_whatever_says_it() -> None:
+    knorm = {"policy": "knorm", "budget": {"ratio": 0.5}, "per_head": True}
+    chain = {"policy": "chain", "stages": [knorm, {"policy": "random", "budget": {"tokens": 4}}]}
+    loop = {"policy": "tova", "budget": {"tokens": 8}, "at": "every step of a loop"}
+    kept = {"from_tokens": 40, "kept_tokens": 4, "positions": "reindexed"}
+    assert prunings({"pruned": [chain | kept, loop | kept]}) == [
+        "chain of knorm, ratio 0.5, per head; random, tokens 4: 4 of 40 tokens kept, at new positions",
+        "tova, tokens 8: 4 of 40 tokens kept every step of a loop, at new positions",
+    ]
+    assert prunings({"pruned": "no list"}) == prunings({}) == []
+    kivi = {"quantizer": "kivi", "recent": 32}
+    assert quantizings({"quantized": [kivi]}) == ["kivi, the last 32 tokens left as they are"]
