@@ -118,7 +118,7 @@ def ids(made):
     return [row["ids"] for row in made.rows]
 
 
-def test_a_terminal_end_to_end(place, session) -> None:
+def test_a_terminal_end_to_end(place, session, harness) -> None:
     """Ctrl-C ends an answer, which is kept; Ctrl-D ends the chat; tomorrow it goes on, and says what
     it would have said; `kill -9` loses nothing that was answered."""
     arguments = ("model=tiny_gpt2", "out=mine", "steps=900", "threads=1")
@@ -137,6 +137,8 @@ def test_a_terminal_end_to_end(place, session) -> None:
     count = int(re.search(r"stopped, (\d+) tokens", stopped)[1])
     (record,) = place.glob("runs/chat/*/result.json")
     assert json.loads(record.read_text())["verdict"] == "unjudged"
+    audited = harness("task=audit", f"run={record.parent}")
+    assert audited.code == 2 and "a chat that was typed" in audited.out, audited.out
 
     second = Typing(place, "model=tiny_gpt2", "out=mine", "steps=6", "threads=1")
     assert "1 turn and" in second.until("> $")

@@ -19,7 +19,7 @@ from harness.report.audit import figures
 from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
-from harness.snapshot.result import SCHEMA, write_json
+from harness.snapshot.result import SCHEMA, TYPED, write_json
 from harness.task.audit import derivation, download, report, server, tracking, unfinished, weights
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
@@ -131,6 +131,12 @@ def auditable(points: list[Path]) -> None:
     """Raise InputProblem when a point's task writes tables that are measured anew, most of times. What
     counts is the configuration, since that is what would be run."""
     for point in points:
+        said = str(read(point / "result.json").get("reason"))
+        if TYPED in said and not (point / records.NAME).exists():
+            raise InputProblem(
+                f"{shown(point)} is a chat that was typed: nothing declares its turns, so there is no record to audit. "
+                "task=verify snapshot=DIR checks the bytes of any of its turns, task=resume snapshot=DIR judges it."
+            )
         try:
             task = configs.recorded(point / ".hydra" / "config.yaml").task.name
         except (HarnessError, OSError, ValueError):

@@ -24,7 +24,7 @@ from harness.pipeline.finish import (
 from harness.pipeline.line import Line
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
-from harness.snapshot.result import UNJUDGED, write_json
+from harness.snapshot.result import TYPED, UNJUDGED, write_json
 from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import Terminal
 
@@ -207,9 +207,7 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     if talk.stored and dialogue.decoder is not None:
         state = dialogue.state()
         record |= talk.stored.record(state, state)
-    reason = (
-        f"{summary}; what is typed is not judged (task=resume snapshot=DIR judges any of its turns)"
-    )
+    reason = f"{summary}; {TYPED} (task=resume snapshot=DIR judges any of its turns)"
     figures = {"turns": len(rows), "total_turns": dialogue.turns, "tokens": len(dialogue.buffer)}
     if without := sum(row.get("without_text", 0) for row in rows):
         figures["without_text"] = without
