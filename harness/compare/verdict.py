@@ -75,6 +75,9 @@ def decide(
         within, rule = apart
     if other_token is not None and not (within and _explained(restored, plain, noise)):
         who = f"step {other_token} chooses" if other_token else "the stored logits choose"
+        first = metrics.get("first_divergence")
+        if first is not None and first + 1 < (other_token or 0):
+            who = f"of what was generated, {who}"  # an earlier step read what was given
         return "diverged", f"{who} another token; {rule}"
     if within:
         return "equivalent", rule

@@ -42,6 +42,21 @@ def test_another_token_is_diverged() -> None:
     assert judged(other, other=2) == "diverged"
 
 
+def test_a_step_that_read_what_was_given_is_told_from_the_first_that_generated_another() -> None:
+    """A headline counts the former, too: two numbers of one run need a word that tells them apart."""
+    other = PLAIN.clone()
+    other[0, 0], other[0, 2] = other[0, 0].flip(-1), other[0, 2].flip(-1)
+    got = metrics.compare(other, PLAIN, IDS)
+    floor = metrics.worst([metrics.compare(ORACLE.float(), PLAIN, IDS)])
+    rest = floor, errors(other, PLAIN, ORACLE)
+    assert got["first_divergence"] == 0
+    said = decide(other, PLAIN, got, *rest, 3, ())[1]
+    assert said.startswith("of what was generated, step 3 chooses another token; ")
+    assert decide(other, PLAIN, got, *rest, 1, ())[1].startswith("step 1 chooses another token; ")
+    unknown = decide(other, PLAIN, {**got, "first_divergence": None}, *rest, 3, ())[1]
+    assert unknown.startswith("step 3 chooses another token; ")
+
+
 def test_a_tie_within_the_noise_is_not_another_thought() -> None:
     tied = PLAIN.clone()
     best, second = tied[0, 1].topk(2).indices
