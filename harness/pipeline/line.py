@@ -31,7 +31,7 @@ from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered
 from harness.pipeline.prune import held, moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
-from harness.pipeline.refusal import naming
+from harness.pipeline.refusal import foreseen, naming
 from harness.pipeline.rehearsal import rehearse
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rope_switch import Switching
@@ -86,6 +86,7 @@ class Line:
         if cfg.snapshot:
             manifest = store.read_manifest(store.place(cfg.snapshot))
             cfg, sampler = resumed(resolved(cfg, manifest), manifest["documents"], cfg.snapshot)
+            foreseen(cfg, manifest, say)
             adopted.written(folder, cfg)
             if cfg.task.name in CONTINUING:
                 say.line(sampler)

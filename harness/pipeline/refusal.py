@@ -4,14 +4,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from harness.config import Config
 from harness.errors import NotRestored, RestoreRefused, SnapshotInvalid
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.finish import modelled
+from harness.pipeline.session import WRITING
+from harness.report.terminal.console import Say
+from harness.save import store
 from harness.snapshot.digest import digest_document
 from harness.snapshot.elements import MODEL
 from harness.snapshot.state import State
 
 TOKENS = "token_buffer"
+
+
+def foreseen(cfg: Config, manifest: Mapping[str, Any], say: Say) -> None:
+    """What is known from the `manifest` of a snapshot before its model is loaded. Raises InputProblem for an `out=`
+    that it is built on; notes a `dtype` that the restore will refuse, with all that differs then."""
+    if cfg.out and cfg.task.name in WRITING and cfg.at is None:
+        store.check_replaced(cfg.out, manifest)
+    if cfg.restore.strict and cfg.dtype != (saved := manifest["dtype"]):
+        say.note(f"saved in {saved}, and run in {cfg.dtype} it will be refused: dtype={saved} fits")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ digests, lineage, atomicity) is this procedure. FORMAT.md documents the result.
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,12 +103,28 @@ def _refuse_needed(target: Path, snapshot: str) -> None:
     """Raise InputProblem when replacing `target` by another snapshot would break those built on it."""
     names = lineage.dependents(target)
     if names and lineage.find(snapshot, target.absolute().parent, target.name) != target.absolute():
-        first = target.with_name(names[0])
-        raise InputProblem(
-            f"{target} holds what {', '.join(names[:3])} {'are' if names[1:] else 'is'} built on, so it is "
-            "not replaced. Choose another out=DIR, or make the other self-contained first: "
-            f"task=save compact=true snapshot={first} out={first} overwrite=true"
-        )
+        raise InputProblem(_needed(target, names))
+
+
+def check_replaced(target: Path | str, source: Mapping[str, Any]) -> None:
+    """Raise InputProblem, before any work, when `target` holds a part of the snapshot that is gone on from, whose
+    manifest is `source`: what follows it is another snapshot, which cannot take that place."""
+    where = place(target)
+    names = lineage.dependents(where) if isinstance(where, Path) and source["lineage"] else []
+    if not names or not isinstance(where, Path):
+        return
+    siblings = lineage.Siblings(where.absolute().parent)
+    if any(siblings.find(r["snapshot"], where.name) == where.absolute() for r in source["lineage"]):
+        raise InputProblem(_needed(where, names))
+
+
+def _needed(target: Path, names: list[str]) -> str:
+    first = target.with_name(names[0])
+    return (
+        f"{target} holds what {', '.join(names[:3])} {'are' if names[1:] else 'is'} built on, so it is "
+        "not replaced. Choose another out=DIR, or make the other self-contained first: "
+        f"task=save compact=true snapshot={first} out={first} overwrite=true"
+    )
 
 
 def load(source: Path | str, access: Access | None = None) -> tuple[State, dict[str, Any]]:

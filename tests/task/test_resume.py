@@ -132,3 +132,29 @@ def test_a_figure_over_a_limit_is_never_the_limit_itself():
     cfg = Of(compare=Of(budget_s=20.0, limit=9, require="equivalent"))
     said = _unjudged(cfg, False, Of(about="about 20 s", seconds=20.31))
     assert "about 20.4 s, more than compare.budget_s=20" in said
+
+
+def test_an_out_that_the_snapshot_is_built_on_is_refused_before_anything_is_loaded(
+    harness, place
+) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=1").code == 0
+    for number, text in ((2, " what"), (3, " is")):
+        going = ("task=resume", f"snapshot={number - 1}", f"text={text}", "steps=1")
+        assert harness(*going, f"out={number}").code == 0
+    again = ("task=resume", "snapshot=3", "text= k", "steps=1", "overwrite=true")
+    for parent, above in ((1, "2, 3 are"), (2, "3 is")):
+        done = harness(*again, f"out={parent}")
+        assert done.code == 2 and f"{parent} holds what {above} built on" in done.out
+        assert "model tiny" not in done.out and " k" not in done.out.splitlines()
+    assert harness("task=save", "snapshot=3", "compact=true", "out=3", "overwrite=true").code == 0
+    assert harness(*again, "out=2").code == 0
+
+
+def test_another_dtype_is_told_before_the_weights_are_read(harness, place) -> None:
+    assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
+    going = ("task=resume", "snapshot=a", "steps=1")
+    said = "saved in float32, and run in bfloat16 it will be refused: dtype=float32 fits"
+    done = harness(*going, "dtype=bfloat16")
+    assert done.code == 3 and done.out.index(said) < done.out.index("model tiny")
+    assert "it will be refused" not in harness(*going).out
+    assert "it will be refused" not in harness(*going, "dtype=bfloat16", "restore.strict=false").out
