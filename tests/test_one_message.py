@@ -108,7 +108,7 @@ MISTAKES = [
     (["save.level=9"], 2, "save=blosc2, save=gzip read it"),
     (["sampling.temperature=0.2"], 2, "sampling=sample reads it"),
     (["tokenizer=raw", "tokenizer.bos=false"], 2, "tokenizer=explicit reads it"),
-    (["model.path=x"], 2, "model=path reads it"),
+    (["model.path=x"], 2, "model.path=x is read by model=path alone: add that"),
     (["track=none", "track.uri=x"], 2, "track=mlflow reads it"),
     (
         ["track=mlflow", "track.uri=./mlruns"],
@@ -126,7 +126,10 @@ MISTAKES = [
     (["out=x"], 2, "task=save"),
     (["run=x"], 2, "task=audit reads it"),
     (["a=x"], 2, "task=diff reads it"),
-    (["compact=true"], 2, "task=save reads it"),
+    (["compact=true"], 2, "compact=true is not read by task=experiment: task=save reads it"),
+    (["task=resume", "snapshot=x", "compact=true"], 2, "this task writes: save.compact=true."),
+    (["task=resume", "snapshot=x", "model.path=DIR"], 2, "add that, model=path model.path=DIR."),
+    (["model=tiny_gpt2", "model.path=DIR"], 2, "model.path is not read by model=tiny_gpt2"),
     (["task=inspect", "snapshot=x", "text=a"], 2, "text=a is not read by task=inspect"),
     (["task=inspect", "snapshot=x", "steps=3"], 2, "steps=3 is not read by task=inspect"),
     (

@@ -38,6 +38,7 @@ MORE_KEYS = {  # that some tasks read, told in their help
     "b=DIR": "the other one",
     "from=FILE": "another program's cache",
     "compact=true": "refer to no other snapshot",
+    "save.compact=true": "out= needs no other",
     "overwrite=true": "lets out= replace",
     "sign=KEY.pem": "private key that signs",
     "trusted=[KEY.pub]": "who must have signed",
@@ -253,6 +254,8 @@ def _task(name: str) -> str:
     reads = signature("task", name).get("reads") or []
     spoken = {key: word for word, key in SPOKEN.items()}
     rest = {spoken.get(key, key) for key in reads if key not in told_by_name}
+    if "out" in reads and "compact" not in reads:
+        rest.add("save.compact")
     told = [
         *body,
         *(["", "its keys, task.KEY=VALUE:", *keys] if keys else []),

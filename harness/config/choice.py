@@ -83,6 +83,10 @@ def check_typed(overrides: Sequence[str]) -> None:
         if not options:
             continue
         if problem := misread(group, options, [key]):
+            if typed == "model.path" and not any(o.startswith("model=") for o in overrides):
+                problem = (
+                    f"{override} is read by model=path alone: add that, model=path {override}."
+                )
             raise ConfigProblem(problem)
         _check_inner(typed, group, key, inner, options)
         if typed == "track.uri" and not set(value) & set("'\"$,") and value != "null":

@@ -135,7 +135,13 @@ def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
             continue
         able = [t for t in variants.sound("task")
                 if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
-        setting = f"{f.name}={getattr(cfg, f.name)}"
+        value = getattr(cfg, f.name)
+        setting = f"{f.name}={str(value).lower() if isinstance(value, bool) else value}"
+        if f.name == "compact" and "out" in reads:
+            return (
+                f"{setting} is not read by task={cfg.task.name}: it makes a snapshot that is there self-contained "
+                "(task=save). For the one that this task writes: save.compact=true."
+            )
         return f"{setting} is not read by task={cfg.task.name}: {readers('task', able)}"
     return None
 

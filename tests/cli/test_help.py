@@ -103,3 +103,11 @@ def test_every_key_that_a_task_reads_has_a_word_in_its_help() -> None:
         spoken = {given: said for said, given in help.SPOKEN.items()}
         for key in help.signature("task", name).get("reads") or []:
             assert f"{spoken.get(key, key)}=" in told, (name, key)
+
+
+def test_who_writes_a_snapshot_is_told_how_it_needs_no_other() -> None:
+    told = {name: help.show(CONF, [f"task={name}", "--help"]) for name in TASKS}
+    assert {name for name, said in told.items() if "save.compact=true" in said} == {
+        "chat", "loop", "prune", "resume", "ui"
+    }  # fmt: skip
+    assert "compact=true" in told["save"]
