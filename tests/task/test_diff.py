@@ -23,6 +23,7 @@ from harness.task.diff.deviation import (
     differences,
     explained,
 )
+from harness.task.diff.fold import folded
 
 
 def flipped(tensor: torch.Tensor) -> torch.Tensor:
@@ -278,6 +279,6 @@ def test_layers_that_kept_as_many_other_tokens_share_a_row() -> None:
     ]
     other = deviation.Deviation("kv_format", "layers[28].kept", "97", "99")
     logits = deviation.Deviation("logits", "[0, 0]", "1", "2")
-    told = [d.place for d in deviation.folded([*rows, other, logits])]
+    told = [d.place for d in folded([*rows, other, logits])]
     first = ["tokens kept by layers 0 to 27", "tokens seen by layers 0 to 27"]
     assert told == [*first, "tokens kept by layer 28", logits.place]

@@ -14,9 +14,10 @@ from harness.pipeline.snapshot import needs, text_of
 from harness.report import html
 from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
+from harness.snapshot.elements import called
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
-from harness.task.diff import consequence, deviation, foreign
+from harness.task.diff import between, consequence, deviation, foreign
 from harness.task.diff.deviation import (
     BRIEF,
     TENSORS,
@@ -24,9 +25,9 @@ from harness.task.diff.deviation import (
     continued,
     continues,
     explained,
-    folded,
     read_alike,
 )
+from harness.task.diff.fold import folded
 
 BEFORE = (
     "The stored logits are those of the last token that was read, kept from when it was read. What was done to "
@@ -89,9 +90,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if went_on := continued(one, two):
         record["continues"] = went_on
     held = record["compared"] = deviation.compared(one)
-    record["reason"] = grown or _reason(deviations, held, _lossy(one, two), record["diff"])
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
-    own = independent(listed)
+    own, figures = independent(listed), record["diff"]
+    record["reason"] = (
+        grown
+        or between.retyped(own, one, two, figures)
+        or between.models(one, two) + _reason(deviations, held, _lossy(one, two), figures)
+    )
     these, those = dict(needs(one, first)), dict(needs(two, second))
     names = list(these | those)
     what = [
@@ -117,13 +122,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         sections.insert(1, every)
     if texts := read(one, two):
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
-    figures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))
+    measures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if not alike:
         told = OTHER_TOKENS.format(one.tokens, two.tokens)
-        figures = []
-    if figures or not alike:
-        sections.insert(1, html.section("In logits", text=told, columns=columns, rows=figures))
+        measures = []
+    if measures or not alike:
+        sections.insert(1, html.section("In logits", text=told, columns=columns, rows=measures))
 
     def show(result: dict[str, Any]) -> None:
         word = "" if went_on else "differs: " if deviations else "same: "
@@ -133,11 +138,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         if deviations:
             tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in folded(own)])
             say.line()
-            if figures:
-                tabled(say, "In logits", columns, figures)
+            if measures:
+                tabled(say, "In logits", columns, measures)
                 say.line()
             if told:
-                say.fact("stored" if figures else "logits", told)
+                say.fact("stored" if measures else "logits", told)
         say.fact("report", f"{shown(folder)}/report.html")
 
     code = 1 if deviations else 0
@@ -288,5 +293,6 @@ def _reason(
             )
         return f"{said}; {count.removesuffix('; the first')}"
     bits = f", {first.bits}" if first.bits else ""
-    at = "" if (first.what, first.where) in deviation.PLACES else "at "
-    return f"{count} in {first.what} {at}{first.place}{bits}"
+    raw = first.place == called(first.what, first.where)
+    at = " at " if raw else " " if (first.what, first.where) in deviation.PLACES else ", "
+    return f"{count} in {first.what}{at}{first.place}{bits}"

@@ -1,7 +1,7 @@
 """Where two states begin to differ: field by field, tensor by tensor, bit by bit."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from harness.errors import InputProblem
-from harness.pipeline.snapshot import words
+from harness.pipeline.snapshot import listed, words
 from harness.report.terminal.console import number
 from harness.snapshot.elements import called
 from harness.snapshot.state import State
-from harness.snapshot.words import spanned
 
 UNCHANGED = "and so are their K/V, bit for bit"
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
@@ -29,6 +28,8 @@ TENSORS = (
 )  # beside those of layers
 BRIEF = ["what and where", "a", "b", "how much"]
 HELD = re.compile(r"layers\[([\d, to]+)\]\.(kept|seen)")
+LAYERED = re.compile(r"layers\[([\d, to]+)\]\.(.+)")
+CODED = {"coded": "codes"}  # a part of the document of a layer, in words
 PLACES = {
     ("next_position", "[0]"): "of the next token",
     ("generation", "begun"): "where what was generated begins",
@@ -63,6 +64,8 @@ class Deviation:
             return f"token {token} (index {token - 1})" + f" of row {row}" * (row > 1)
         if self.what == "kv_format" and (at := HELD.fullmatch(self.where)):
             return f"tokens {at[2]} by layer{'s' * (not at[1].isdigit())} {at[1]}"
+        if self.what == "kv_format" and (at := LAYERED.fullmatch(self.where)):
+            return f"{CODED.get(at[2], at[2])} of layer{'s' * (not at[1].isdigit())} {at[1]}"
         if told := PLACES.get((self.what, self.where)):
             return told
         return called(self.what, self.where)
@@ -84,21 +87,6 @@ class Deviation:
             b,
             "; ".join(filter(None, (self.amount, self.bits))),
         ]
-
-
-def folded(deviations: Sequence[Deviation]) -> list[Deviation]:
-    """The same, with one row for all layers that kept, or saw, as many other tokens."""
-    alike: dict[tuple[str, ...], list[int]] = {}
-    rows: dict[Any, Deviation] = {}
-    for place, d in enumerate(deviations):
-        if d.what == "kv_format" and (at := HELD.fullmatch(d.where)):
-            key = at[2], d.a, d.b
-            alike.setdefault(key, []).append(int(at[1]))
-            rows.setdefault(key, d)
-            rows[key] = replace(rows[key], where=f"layers[{spanned(alike[key])}].{at[2]}")
-        else:
-            rows[place] = d
-    return list(rows.values())
 
 
 def _brief(side: str) -> str:
@@ -225,9 +213,12 @@ def differences(one: State, two: State) -> Iterator[Deviation]:
 
 
 def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation | None:
-    """The first differing element of two tensors, bit by bit; None when they are bit-equal."""
+    """The first differing element of two tensors, bit by bit; None when they are bit-equal. Floats of two types are
+    compared as numbers, all of them."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return Deviation(name, "form", _form(a), _form(b))
+        far = _largest(a, b) if a.shape == b.shape and _floats(a, b) else None
+        amount = "" if far is None else f"at most {number(far)}"
+        return Deviation(name, "form", _form(a), _form(b), "", amount, far)
     raw = [t.contiguous().reshape(-1).view(torch.uint8).view(-1, t.element_size()) for t in (a, b)]
     changed = raw[0] ^ raw[1]
     rows = changed.any(dim=1).nonzero()
@@ -238,14 +229,23 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     bits = int.from_bytes(bytes(changed[flat].tolist()), "little")
     lowest = (bits & -bits).bit_length() - 1
     x, y = (t.reshape(-1)[flat].double().item() for t in (a, b))
-    gap = (a.double() - b.double()).abs()
-    largest = float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
+    largest = _largest(a, b)
     amount = f"{len(rows)} of {a.numel()} elements" * (a.numel() > 1)
     amount += f", at most {number(largest)}" * a.is_floating_point()
     counts = not a.is_floating_point() and name != "rng"  # its values say it all
     changes = "" if counts else f"bit {lowest}, {bits.bit_count()} in all"
     far = largest if a.is_floating_point() else None
     return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount, far)
+
+
+def _floats(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.is_floating_point() and b.is_floating_point()
+
+
+def _largest(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The largest finite difference of two tensors of one shape, in float64; not a number where there is none."""
+    gap = (a.double() - b.double()).abs()
+    return float(gap[gap.isfinite()].max()) if bool(gap.isfinite().any()) else float("nan")
 
 
 def compared(state: State) -> dict[str, int]:
@@ -286,14 +286,20 @@ def _documents(what: str, path: str, a: Any, b: Any) -> Iterator[Deviation]:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, list) and all(
-        isinstance(v, dict) and ("policy" in v or "quantizer" in v) for v in value
-    ):
-        value = ", ".join(
-            str(v.get("policy") or v.get("quantizer")) for v in value
-        )  # stage by stage
-    text = str(value)
+    rows = value if isinstance(value, list) else []
+    if rows and all(isinstance(v, dict) and ("policy" in v or "quantizer" in v) for v in rows):
+        value = ", ".join(str(v.get("policy") or v.get("quantizer")) for v in rows)  # by stage
+    elif bits := _bits(rows):
+        value = f"of {' and '.join(map(str, bits))} bits"
+    text = listed(value) if isinstance(value, dict | list) else str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."
+
+
+def _bits(segments: list[Any]) -> list[int]:
+    """Bits of the codes that the segments of a layer hold; empty of anything else."""
+    parts = [part for coded in segments if isinstance(coded, dict) for part in coded.values()]
+    whole = [part.get("bits") for part in parts if isinstance(part, dict)]
+    return sorted({bits for bits in whole if isinstance(bits, int)})
 
 
 def _uncut(name: str, document: Any) -> Any:

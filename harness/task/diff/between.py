@@ -1,0 +1,70 @@
+"""What two whole states are to each other, where one sentence says it: of another model, or in another dtype."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.report.terminal.console import number
+from harness.snapshot.state import State
+from harness.task.diff.deviation import Deviation, read_alike
+
+# of a config: what its weights are as large as, under the names that families have for it
+SIZES = ("hidden_size", "n_embd", "vocab_size", "intermediate_size")
+WEIGHTS = ("token_embeddings", "attention_weights", "layer_norm")
+
+
+def models(one: State, two: State) -> str:
+    """That they are of two models, and which, as the begin of a sentence; empty where they are of one. In another dtype
+    the weights of one model have other digests, too."""
+    a, b = (_config(state) for state in (one, two))
+    names = [_called(config) for config in (a, b)]
+    if names[0] != names[1]:
+        return f"another model: {names[0]} against {names[1]}; "
+    if sizes := [key for key in SIZES if a.get(key) != b.get(key)]:
+        return (
+            f"another model: {names[0]} of {sizes[0]} {a.get(sizes[0])} against {b.get(sizes[0])}; "
+        )
+    weights = [[_digest(state, name) for name in WEIGHTS] for state in (one, two)]
+    if weights[0] != weights[1] and _dtype(one) == _dtype(two):
+        return f"another model: other weights of {names[0]}; "
+    return ""
+
+
+def retyped(
+    own: Sequence[Deviation], one: State, two: State, figures: Mapping[str, float | None]
+) -> str | None:
+    """That they are the same text in two dtypes, and how far apart, where nothing else differs. own: `independent`;
+    figures: `figured`."""
+    gap = figures["largest_kv_difference"]
+    if not read_alike(one, two) or gap is None or _dtype(one) == _dtype(two):
+        return None
+    if any(
+        (d.what, d.where) != ("kv_format", "dtype") and (d.where != "form" or d.gap is None)
+        for d in own
+    ):
+        return None
+    logits = next((d.gap for d in own if d.what == "logits"), None)
+    said = f", the stored logits by at most {number(logits)}" if logits is not None else ""
+    return (
+        f"the same text in another dtype, {_dtype(one)} against {_dtype(two)}: keys and values differ by at most "
+        f"{number(gap)}{said}"
+    )
+
+
+def _config(state: State) -> Mapping[str, Any]:
+    config = (state.documents.get("model_config") or {}).get("config")
+    known = config if isinstance(config, Mapping) else {}
+    return {**(known.get("text_config") or {}), **known}
+
+
+def _called(config: Mapping[str, Any]) -> str:
+    layers = config.get("num_hidden_layers") or config.get("n_layer")
+    return f"a {layers}-layer {config.get('model_type')}" if layers else "one without a config"
+
+
+def _dtype(state: State) -> str:
+    return str(state.documents["kv_format"].get("dtype"))
+
+
+def _digest(state: State, name: str) -> Any:
+    document = state.documents.get(name)
+    return document.get("digest") if isinstance(document, Mapping) else None
