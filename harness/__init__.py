@@ -87,13 +87,15 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'harness' has no attribute '{name}'")
-    from harness import errors
+if not TYPE_CHECKING:  # a misspelt name is the type checker's to find
 
-    if hasattr(errors, name):
-        return getattr(errors, name)
-    from harness import api
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'harness' has no attribute '{name}'")
+        from harness import errors
 
-    return getattr(api, name)
+        if hasattr(errors, name):
+            return getattr(errors, name)
+        from harness import api
+
+        return getattr(api, name)

@@ -117,7 +117,7 @@ def save_state(
     """Write `state` to the directory (or fsspec URL) `out`, atomically; return the manifest.
 
     format: an option of the group `save`, or a class of yours below `harness.save.Format`; options are
-    its keys. A state that continues a snapshot beside `out` is written as its new segment only.
+    its keys (`compact`, `sync`). A state that continues a snapshot beside `out` is written as its new segment only.
     overwrite: a snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
     beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
     the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
@@ -185,10 +185,10 @@ def prune_state(
 @python_says
 def quantize_state(state: State, quantizer: str | type = "int8", **options: Any) -> State:
     """`state` with its keys and values as codes: by an option of the group `quantize`, or a class of
-    yours below `harness.quantize.Quantizer`. options: its keys (`group`, `recent`, ...). Raises as
-    `prune_state`."""
+    yours below `harness.quantize.Quantizer`. options: its keys (`group`, `recent`, ...). Warns where an option
+    codes nothing. Raises as `prune_state`."""
     argument.check_state(state)
-    return reduction.quantized_by(state, quantizer, options)
+    return argument.warned(reduction.quantized_by(state, quantizer, options), quantizer)
 
 
 @python_says

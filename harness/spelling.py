@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Signature, signature
 from typing import Any, ParamSpec, TypeVar
@@ -78,7 +79,7 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
             _bound(form, function.__name__, args, kwargs)
             return function(*args, **kwargs)
         except HarnessError as problem:
-            problem.args = (in_python(str(problem)),)
+            problem.args = (_meant(in_python(str(problem)), form),)
             raise problem.with_traceback(None) from problem.__cause__
         except Exception as problem:
             if whose := variants.author(problem):  # a class that the caller passed
@@ -89,6 +90,15 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
             raise
 
     return call
+
+
+def _meant(text: str, form: Signature) -> str:
+    """`text` of an unknown argument with the function's own one that is written much like it, where there is one: what
+    else is named there are the keys of an option."""
+    match = re.search(r"'(\w+)' is no argument here", text)
+    own = [p.name for p in form.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    near = get_close_matches(match[1], own, 1, 0.75) if match else []
+    return f"{text[: match.end()]}. Did you mean '{near[0]}'?" if match and near else text
 
 
 def _bound(form: Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

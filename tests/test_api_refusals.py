@@ -1,7 +1,11 @@
 """What a caller from Python passes that cannot go on, or goes on otherwise than they may think: one sentence."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -138,3 +142,37 @@ def test_the_line_of_a_sampler_says_what_of_it_is_another(model) -> None:
 def test_a_stage_of_a_chain_that_is_only_a_name_is_told_its_form(model, state) -> None:
     with pytest.raises(ConfigProblem, match=r"stage 0 is 'knorm': give its keys, \{name: "):
         harness.prune_state(model, state, "chain", stages=["knorm"], ratio=0.5)
+
+
+def test_a_misspelt_argument_of_a_function_is_named_and_not_the_keys_of_its_options(
+    model, state, tmp_path
+) -> None:
+    for call, meant in (
+        (lambda: harness.save_state(state, tmp_path / "s", formt="gzip"), "format"),
+        (lambda: harness.save_state(state, tmp_path / "s", overwritte=True), "overwrite"),
+        (lambda: harness.resume(model, state, txt="x"), "text"),
+        (lambda: harness.prune_state(model, state, ratoi=0.5), "ratio"),
+    ):
+        with pytest.raises(ConfigProblem, match=rf"Did you mean '{meant}'\?"):
+            call()
+    with pytest.raises(ConfigProblem, match="There is: compact, sync"):
+        harness.save_state(state, tmp_path / "s", bogus=1)
+
+
+def test_a_quantizer_that_codes_nothing_of_a_short_state_says_so(state, recwarn) -> None:
+    assert not harness.quantize_state(state, "kivi").quantized
+    (told,) = [w for w in recwarn if "changed nothing" in str(w.message)]
+    assert told.filename == __file__
+    assert harness.quantize_state(state, "int8").quantized
+    harness.quantize_state(state, "none")
+    assert len([w for w in recwarn if "changed nothing" in str(w.message)]) == 1
+
+
+def test_a_type_checker_finds_a_misspelt_name(tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import harness\nharness.load_modle('tiny')\nharness.load_model('tiny')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-incremental", str(file)], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(Path(harness.__file__).parents[1])},
+    )  # fmt: skip
+    assert done.stdout.count('has no attribute "load_modle"') == 1, done.stdout + done.stderr

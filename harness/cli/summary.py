@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any
 
+from harness import machine
 from harness.cli import lines, remote
 from harness.cli.point import aged
 from harness.cli.sweep import TOLD, Watch, ended, finished, read_key
@@ -25,8 +26,9 @@ def conclude() -> int:
         return 0
     (folder / TOLD).unlink(missing_ok=True)
     from harness.report.sweep import cells as answers
-    from harness.report.sweep import evaluated, search, summary
+    from harness.report.sweep import evaluated, search, seeds, summary
     from harness.report.sweep import page as pages
+    from harness.report.sweep.variation import varied
     from harness.report.terminal import tracked as store
     from harness.track import parent, summarise, upload
 
@@ -74,7 +76,13 @@ def conclude() -> int:
     if deleted := (tracked or {}).get("deleted"):
         print(lines.deleted(len(deleted)))
     lines.front(folder, rows, ways)
-    print("\n".join(summary.closing(folder, rows, Watch.total, aged(points), problem is not None)))
+    spread = seeds.sentence(rows, varied(rows, ways))
+    spread = f"{machine.many(len(rows), 'point')} {spread}." if spread else ""
+    print(
+        "\n".join(
+            summary.closing(folder, rows, Watch.total, aged(points), problem is not None, spread)
+        )
+    )
     if tracked and (above := parent.known(folder)).get("uri"):
         for label, words in store.places(above):
             print(f"{label + ':':<13} {words}")

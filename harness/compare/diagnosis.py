@@ -5,6 +5,7 @@ Documents are asked first (identity, buffer, mask, cursor), then numbers: the fi
 that leave the noise, and which single kind of damage explains them. Nothing is mutated.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,13 +15,15 @@ import torch
 from harness.compare import likeness, spread
 from harness.compare.likeness import Pair
 from harness.compare.picture import MARGIN, Recomputed, aligned, picture_of, stepped, worn
-from harness.snapshot import coherence
+from harness.snapshot import coherence, manifest
+from harness.snapshot.elements import BY_NUMBER
 from harness.snapshot.state import State
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
     "indexer", "scale", "logits", "identity", "library", "routing", "cache",
 )  # fmt: skip
+TENSOR = re.compile(r"^state-\w+\S* (\w+) (?:does not match|is )")  # of a file that is no layer's
 Evidence = tuple[str, str, str]  # cause, element, what was seen
 NOTHING = "nothing leaves the noise"
 COARSE = "quantized on purpose: a row loses more than a step of its codes and is near its own token all the same"
@@ -58,6 +61,8 @@ def refusal(differences: Sequence[Any], faults: Sequence[str] = ()) -> Diagnosis
     for fault in faults:
         if "has layer_type" in fault:
             return Diagnosis("layer", "kv_cache", fault)
+        if named := TENSOR.search(fault):
+            return Diagnosis("block", BY_NUMBER[manifest.element_of(named[1])].name, fault)
         if "layer." in fault or "truncated" in fault or ".safetensors" in fault:
             return Diagnosis("block", "kv_cache", fault)
         if "rng" in fault:

@@ -87,6 +87,16 @@ def warn_of_codes(state: State) -> None:
         )
 
 
+def warned(made: State, quantizer: str | type) -> State:
+    """`made`, with a warning where the option `quantizer` left plain numbers only in it."""
+    if isinstance(quantizer, str) and quantizer != "none" and not made.quantized:
+        warnings.warn(
+            f"quantize={quantizer} changed nothing: it turned no key and no value into codes.",
+            stacklevel=4,
+        )
+    return made
+
+
 def check_count(name: str, value: Any, least: int) -> None:
     """Raise InputProblem unless the argument `name` is a whole number of `least` or more."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:

@@ -34,6 +34,7 @@ ELEMENTS: tuple[Element, ...] = (
 DIGEST = "digest of the element"  # covers its tensors and its document: the manifest's
 MODEL = ("token_embeddings", "model_config", "layer_norm", "attention_weights", "tokenizer")
 BY_NAME = {e.name: e for e in ELEMENTS}
+BY_NUMBER = {e.number: e for e in ELEMENTS}
 
 
 def called(element: str, field: str) -> str:

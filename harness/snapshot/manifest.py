@@ -39,6 +39,11 @@ HEADER = (
 _ELEMENT_OF = {"positions": 3, "next_position": 3, "token_ids": 4, "attention_mask": 5, "logits": 9, "rng": 13, "received": 13}  # fmt: skip
 
 
+def element_of(name: str) -> int:
+    """The number of the element that a tensor belongs to, by its stored name."""
+    return _ELEMENT_OF.get(name.split(".")[-1], 1)
+
+
 def tensor_row(
     name: str, layer_type: str, dtype: str, shape: list[int], nbytes: int, digest: str, file: str
 ) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def tensor_row(
     parts = name.split(".")
     return {
         "name": name,
-        "element": _ELEMENT_OF.get(parts[-1], 1),
+        "element": element_of(name),
         "layer": int(parts[1]) if parts[0] == "layer" else -1,
         "part": parts[-1],
         "layer_type": layer_type,

@@ -1,6 +1,7 @@
 """A job that came to no end leaves a page too, and a disk that takes nothing makes no second failure of it."""
 
 import errno
+import json
 import re
 import time
 from pathlib import Path
@@ -67,6 +68,30 @@ def test_the_page_of_a_damaged_snapshot_says_the_remedy_itself(harness) -> None:
     assert done.result["conclusion"].startswith("Not restored: the snapshot is damaged (element 1")
     checked = harness("task=verify", "snapshot=one")
     assert checked.code == 3 and "1 fault: kv-" in checked.result["conclusion"]
+
+
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [
+        ("token_ids", "token_buffer"),
+        ("logits", "logits"),
+        ("rng", "generation"),
+        ("attention_mask", "attention_mask"),
+    ],
+)
+def test_the_element_of_the_damaged_tensor_is_named(harness, name, element) -> None:
+    """One bit of what is no key and no value: the K/V is whole."""
+    assert harness("task=save", "out=one").code == 0
+    (payload,) = Path("one").glob("state-*.safetensors")
+    data = bytearray(payload.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    begin = json.loads(data[8 : 8 + size])[name]["data_offsets"][0]
+    data[8 + size + begin] ^= 1
+    payload.write_bytes(data)
+    done = harness("task=resume", "snapshot=one")
+    assert done.code == 3 and done.result["diagnosis"]["element"] == element
+    said = done.result["conclusion"]
+    assert f"{payload.name} {name} does not match" in said and "kv_cache" not in said
 
 
 def test_what_is_newer_is_not_called_damaged() -> None:

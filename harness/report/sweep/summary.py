@@ -180,10 +180,15 @@ def again(folder: Path) -> str:
 
 
 def closing(
-    folder: Path, rows: list[Row], total: int | None, aged: list[str], stopped: bool = False
+    folder: Path,
+    rows: list[Row],
+    total: int | None,
+    aged: list[str],
+    stopped: bool = False,
+    spread: str = "",
 ) -> list[str]:
     """What the console says at the end. aged: points that other code than today's has run. stopped: how to
-    go on is said elsewhere."""
+    go on is said elsewhere. spread: what came out over the seeds, where these were all that was varied."""
     say, ways, lines = Say(), search.ways(folder, rows), [""]
     words, best = told(rows, ways)
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
@@ -198,6 +203,7 @@ def closing(
         label += " so far" * bool(total and len(rows) < total)
         best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
+        lines += [say.labelled("conclusion", spread)] * bool(spread and not best)
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
     lines += _failed(rows)

@@ -61,7 +61,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         if unfinished.concluded(cfg, target, seen.left):
             findings += [*summary(target, points), *derivation.sweep_page(target, points)]
         findings += formed(server.sweep(cfg, target, points, run_id, seen))
-    server.unseen(target, seen)
+    server.unseen(target, seen, cfg.track.name != "none")
     say.done(machine.many(len(findings), "difference"))
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
@@ -116,7 +116,7 @@ def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: server.See
         *report.checked(target),
         *formed(server.point(cfg, target, result, record, seen)),
     ]
-    server.unseen(target, seen)
+    server.unseen(target, seen, cfg.track.name != "none")
     say.done(machine.many(len(findings), "difference"))
     document = read(target / "audit.json")
     again: dict[str, Any] = {name: [] for name in document.get("environment") or {}}

@@ -62,13 +62,17 @@ class Seen:
         return {"runs": self.runs, "copies": self.copies, "notes": self.notes}
 
 
-def unseen(record: Path, seen: Seen) -> None:
-    """A note in `seen` where the run or the sweep in `record` was tracked and nothing of that was found."""
+def unseen(record: Path, seen: Seen, looked: bool = True) -> None:
+    """A note in `seen` where the run or the sweep in `record` was tracked and nothing of that was found. looked: whether
+    this audit looks there."""
     uri = mlflow_of(record).get("uri")
     if uri and not seen.runs:
-        seen.notes.append(
-            f"MLflow at {uri} was not looked at (runs_dir=DIR or track.uri=ADDRESS names it)"
+        how = (
+            "runs_dir=DIR or track.uri=ADDRESS names it"
+            if looked
+            else "leave track=none out for it"
         )
+        seen.notes.append(f"MLflow at {uri} was not looked at ({how})")
 
 
 def point(

@@ -18,8 +18,10 @@ from harness.pipeline.line import Line
 from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored, destination
 from harness.progress import over
+from harness.report import loop as report
 from harness.report.terminal.console import Say
 from harness.save import store
+from harness.snapshot.record import read
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace
 from harness.tokenizer.shown import record
@@ -64,13 +66,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         {"per_token": median(further)} if further else {}
     )
     line.record |= stored.record(loop.state, loop.state)
-    return line.finish(
+    outcome = line.finish(
         reason=PRUNED if loop.policy else PLAIN,
         mutation={"mutated": loop.mutated > 0, "bytes_copied_per_token": loop.copied / ran},
         loop={"first_step": earlier + 1, "steps": ran, "ended": ended, "budget": loop.budget}
         | loop.pace(),
         text=texts(line.session, loop.state, start),
     )
+    result = read(folder / "result.json")
+    say.fact("held", report.sentence(result, report.trace(folder)).splitlines()[0])
+    return outcome
 
 
 def begin(line: Line, source: Stored | None) -> tuple[State, Sampler]:

@@ -129,3 +129,8 @@ def test_no_part_of_an_axis_makes_little_of_a_share_look_like_much() -> None:
             rows, "prune", "error_ratio", lambda _: "good", (None, None), "t", "x", unit
         )
         assert (">0.0<" in picture or ">0<" in picture) is whole, unit
+
+
+def test_the_console_says_what_a_sweep_over_seeds_came_to(harness) -> None:
+    done = harness("-m", "seed=1,2", "sampling=sample", "steps=2")
+    assert re.search(r"^conclusion: +2 points over seed: all \w+, error ", done.out, re.M), done.out
