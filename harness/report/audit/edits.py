@@ -3,11 +3,13 @@ and copies it makes disagree."""
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from harness import machine
 from harness.snapshot.digest import digest_document
 
+FILE = "another file was sealed"  # of a file that is not the one of its digest
 SEALED = "value was sealed"  # of a claim that is not the one of its digest
 RESULT, MLFLOW = "result.json: ", "mlflow: "
 DIGEST = re.compile(r"sealed digest ([0-9a-f]{64})")
@@ -85,10 +87,24 @@ def _edit(edit: Row, rows: Sequence[Row], show: Any) -> str:
     if not (known := original(edit, rows)):
         return f"{claim(edit)}{where} is {now}, {edit['found']}"
     value, place = known
+    was, is_now = value, edit["recorded"]
+    if isinstance(was, str) and isinstance(is_now, str):
+        was, is_now = _parted(was, is_now)
     still = (
         "MLflow still shows the original" if place == "MLflow" else "run again it is the original"
     )
-    return f"{claim(edit)}{where} {show(value)} -> {now} ({still})"
+    return f"{claim(edit)}{where} {show(was)} -> {show(is_now)} ({still})"
+
+
+def shared(one: str, two: str) -> int:
+    """How many characters two texts begin alike with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
+
+
+def _parted(one: str, two: str) -> tuple[str, str]:
+    """Two texts from the word on in which they first differ."""
+    start = one.rfind(" ", 0, shared(one, two)) + 1
+    return (f"...{one[start:]}", f"...{two[start:]}") if start else (one, two)
 
 
 def sealed(edit: Row, rows: Sequence[Row], show: Any) -> str:

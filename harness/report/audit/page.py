@@ -2,7 +2,6 @@
 
 import json
 import re
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +20,7 @@ WIDTH = {"explanation": 2000}
 OTHER = "is not the one that was recorded"
 COMPARED = ("recorded", "found")
 HEADS = {"recorded": "in the record", "found": "found now", "again": "run again now"}  # of columns
-SIDES = "Left what the record says, beside it what this audit found instead, mostly by running it again."
+SIDES = "Left what the record says, beside it what this audit found instead{}."
 SHOWN = 4  # places in which MLflow disagrees, in a line
 APART = 8  # characters of a cell that show how two texts differ
 BOUNDS = "Where a figure is another one, its row names what it was held to."
@@ -48,7 +47,11 @@ def write(
     sections = [
         section(
             "Differences",
-            text=SIDES if rows else FOUND if not document.get("uncompared") else FOUND_PARTLY,
+            text=SIDES.format(", mostly by running it again" * bool(document.get("evidence")))
+            if rows
+            else FOUND
+            if not document.get("uncompared")
+            else FOUND_PARTLY,
             columns=[HEADS.get(c) or plain(c) for c in columns],
             rows=[[_cell(d, c, rows) for c in columns] for d in rows],
         )
@@ -174,7 +177,9 @@ def _differing(rows: list[dict[str, Any]]) -> str:
         return edited
     first, more = rows[0], len(rows) - 1
     where = f" in {first['point']}" if first.get("point") else ""
-    told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
+    told = f"{_told(first, 'what', 80)}{where} was edited after the record was sealed"
+    if first["found"] != edits.FILE:
+        told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
     return f"{told}; and {machine.many(more, 'more difference')}" if more else told
 
 
@@ -249,7 +254,7 @@ def _told(difference: dict[str, Any], column: str, width: int = 0) -> str:
 
 def _from_there(value: str, was: str, now: str, limit: int) -> str:
     """One of two texts, from the word on in which they first differ where that would be cut off."""
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(was, now, strict=False)))
+    shared = edits.shared(was, now)
     if shared < limit - APART or " " not in was[:shared]:
         return value
     return f"...{value[was.rfind(' ', 0, shared) + 1 :]}"

@@ -12,6 +12,7 @@ from harness import config as configs
 from harness.config import Config, adopted, launched
 from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import NOTHING_STORED, shown
+from harness.report.audit import edits
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
@@ -58,8 +59,9 @@ def edited(what: str, sealed: Any, now: Any, result: dict[str, Any]) -> Finding:
             what, sealed, now, "the id that the record gives itself is not that of its contents"
         )
     if told:
-        found = "another file was sealed"
-        return Finding(what, now, found, f"not the file that was there when the run ended{told}")
+        return Finding(
+            what, now, edits.FILE, f"not the file that was there when the run ended{told}"
+        )
     return Finding(what, sealed, now, "not what was sealed when the run ended")
 
 

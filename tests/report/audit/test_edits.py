@@ -92,3 +92,28 @@ def test_what_was_compared_and_what_not_stands_below_the_sentence(tmp_path) -> N
         figures.covered(tmp_path, {**document, "evidence": {"p": {**told, "came": "refused"}}})
         == ""
     )
+
+
+def test_of_a_text_that_was_edited_both_sides_begin_where_they_part() -> None:
+    long = "Same thought: the tokens of the run that was never interrupted, within rounding (error {} of it)"
+    rows = [
+        edited("conclusion", long.format(0.01), long.format(0.36)),
+        tracked("conclusion", long.format(0.01), long.format(0.36)),
+    ]
+    said = edits.told(rows, lambda value: str(value)[:60])
+    assert (
+        "conclusion ...0.36 of it) -> ...0.01 of it) (MLflow still shows the original)" in said
+    ), said
+
+
+def test_a_file_that_was_edited_is_said_to_be() -> None:
+    row = {
+        "what": "report.html",
+        "recorded": "ab" * 32,
+        "found": edits.FILE,
+        "explanation": "not the file",
+    }
+    document = {"differences": [row], "points": 1, "compared": "only the seal"}
+    assert audit.sentence(document).startswith(
+        "1 run: report.html was edited after the record was sealed."
+    )
