@@ -17,6 +17,7 @@ from harness.compare.likeness import Pair
 from harness.compare.picture import MARGIN, Recomputed, aligned, picture_of, stepped, worn
 from harness.snapshot import coherence, manifest
 from harness.snapshot.elements import BY_NUMBER
+from harness.snapshot.history import since
 from harness.snapshot.state import State
 
 CAUSES = (
@@ -236,18 +237,6 @@ def dropped(state: State) -> str:
     said = f"pruned on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
     later = ", and those read since then saw only what was left of the past"
     return f"{said}{later if since(state) < state.tokens else ''}"
-
-
-def since(state: State) -> int:
-    """How many tokens were read over a whole past; those after them saw what a pruning left of it."""
-    history = state.documents["kv_format"].get("pruned")
-    if not history or not state.reduced:
-        return state.tokens
-    if (
-        state.windowed and "at" not in history[0]
-    ):  # an older one does not say how many had been read
-        return int(history[0].get("tokens", state.tokens))
-    return int(history[0].get("from_tokens", 0))
 
 
 def _after_pruning(state: State, off: set[int], picture: list[list[float]]) -> bool:

@@ -18,6 +18,7 @@ from harness.pipeline.answer import over_itself
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import largest, noise
 from harness.pipeline.past import ASLEEP
+from harness.snapshot.history import since
 from harness.snapshot.state import LayerState, State
 
 
@@ -113,7 +114,7 @@ def _chosen(loaded: Loaded, state: State) -> bool:
     meant |= any(stage.get("merged") for stage in history)
     device = state.documents.get("proof", {}).get("device", "cpu")
     there = device == loaded.device.type and not experts(loaded.text_config)[0]
-    return bool(history) and there and not meant and diagnosis.since(state) >= state.tokens
+    return bool(history) and there and not meant and since(state) >= state.tokens
 
 
 def _why(

@@ -44,6 +44,7 @@ from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.terminal.console import Say
 from harness.save import store
+from harness.snapshot.history import reduced
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 from harness.tokenizer.shown import continued
@@ -156,7 +157,7 @@ class Line:
         stored = self.write(state)
         if isinstance(stored.place, Path):
             self.fault.disk(stored.place)
-        self.record |= {**stored.record(self.whole or state, state), "pruned": state.reduced}
+        self.record |= {**stored.record(self.whole or state, state), "pruned": reduced(state)}
         return stored
 
     def write(self, state: State) -> Stored:
@@ -201,7 +202,7 @@ class Line:
         if waived:
             say.note(told(waived))
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
-        self.record["pruned"] = state.reduced  # what a fault loses below is not pruned
+        self.record["pruned"] = reduced(state)  # what a fault loses below is not pruned
         self.record["waived"] = [difference.row() for difference in waived]
         return Restored(changed(self.fault, "inputs", state), live, sampler, waived)
 

@@ -18,6 +18,7 @@ from harness.config import PruneConfig
 from harness.errors import ConfigProblem, InputProblem, UnsupportedModel
 from harness.prune.budget import budget, budgets, protected
 from harness.prune.choice import adaptive, highest, shared
+from harness.snapshot.history import windowed
 from harness.snapshot.state import LayerState, Segment, State
 
 EVERY_QUERY = 0  # `Policy.observes`: one row that sums all queries
@@ -68,7 +69,7 @@ class Policy(ABC):
             for layer, index in zip(state.layers, chosen, strict=True)
         )
         record = self.record(state)
-        if state.windowed:  # which hold fewer tokens than were read
+        if windowed(state):  # which hold fewer tokens than were read
             record["tokens"] = state.tokens
         history = [*state.documents["kv_format"].get("pruned", []), record]
         return state.with_layers(layers, pruned=history)

@@ -219,19 +219,6 @@ class State(Portable):
         )
 
     @property
-    def windowed(self) -> bool:
-        """Whether every layer that holds tokens has a window."""
-        return all(layer.window for layer in self.layers if layer.segments)
-
-    @property
-    def reduced(self) -> bool:
-        """Whether it is `pruned`, or was, and its windows are full again of tokens that were read since: these saw only
-        what was left of the past."""
-        history = self.documents.get("kv_format", {}).get("pruned") or [{}]
-        full = self.windowed and history[0].get("tokens", self.tokens) < self.tokens
-        return self.pruned or full
-
-    @property
     def quantized(self) -> bool:
         """Whether any layer keeps codes in place of its keys and values."""
         return any(s.coded for layer in self.layers for s in layer.segments)

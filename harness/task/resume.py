@@ -18,6 +18,7 @@ from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.snapshot import Stored
 from harness.pipeline.yardstick import cost
 from harness.report.terminal.console import Say
+from harness.snapshot.history import reduced
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.tokenizer.policy import continuation
@@ -118,7 +119,7 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
 def required(cfg: Config, folder: Path, state: State) -> bool:
     """Whether a verdict was asked for, by a `compare.require` that was typed or that is not its option's own: then
     it is given however long that takes. Raises InputProblem where `compare.limit` forbids it."""
-    key = "require_pruned" if state.reduced else "require"
+    key = "require_pruned" if reduced(state) else "require"
     usual = signature("compare", cfg.compare.name).get(key)
     typed = [word.lstrip("+") for word in launched.typed(folder) or []]
     asked = any(word.startswith(f"compare.{key}=") for word in typed)

@@ -1,0 +1,28 @@
+"""What a State tells of its prunings: how much of the past it is without, and since when."""
+
+from harness.snapshot.state import State
+
+
+def windowed(state: State) -> bool:
+    """Whether every layer that holds tokens has a window."""
+    return all(layer.window for layer in state.layers if layer.segments)
+
+
+def reduced(state: State) -> bool:
+    """Whether it is `pruned`, or was, and its windows are full again of tokens that were read since: these saw only
+    what was left of the past."""
+    first = (state.documents.get("kv_format", {}).get("pruned") or [{}])[0]
+    full = windowed(state) and first.get("tokens", state.tokens) < state.tokens
+    return state.pruned or full
+
+
+def since(state: State) -> int:
+    """How many tokens were read over a whole past; those after them saw what a pruning left of it."""
+    history = state.documents["kv_format"].get("pruned")
+    if not history or not reduced(state):
+        return state.tokens
+    if (
+        windowed(state) and "at" not in history[0]
+    ):  # an older one does not say how many had been read
+        return int(history[0].get("tokens", state.tokens))
+    return int(history[0].get("from_tokens", 0))
