@@ -49,8 +49,12 @@ def test_a_class_writes_and_is_vouched_for_by_whoever_gives_it(state, tmp_path, 
 
 
 def test_what_is_no_format_is_one_sentence(state, tmp_path) -> None:
-    for wrong in (int, 5, Masked()):
-        with pytest.raises(harness.ConfigProblem, match="save: give the name of an option"):
+    for wrong, said in (
+        (int, "save: give the name of an option"),
+        (5, "save: give the name of an option"),
+        (Masked(), "save: this is an object of Masked, built already: give the class itself"),
+    ):
+        with pytest.raises(harness.ConfigProblem, match=said):
             harness.save_state(state, tmp_path / "a", format=wrong)
     with pytest.raises(harness.ConfigProblem, match="sync is 'x': give True or False"):
         harness.save_state(state, tmp_path / "a", format=Masked, sync="x")
