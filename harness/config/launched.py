@@ -1,6 +1,7 @@
 """Which configuration and which options of one's own a job was run with, from what Hydra recorded."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,22 @@ def of_point(folder: Path) -> str:
 
 
 def _options(folder: Path) -> dict[str, str]:
-    """The option of each group that Hydra composed the run in `folder` of; empty where nothing says so."""
+    """The option of each group that Hydra composed the run in `folder` of, or as its configuration names it where what
+    Hydra left is gone; empty where nothing says so."""
     import yaml
 
-    try:
+    wrong = (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError)
+    with suppress(*wrong):
         told = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text("utf-8"))
         return {k: str(option) for k, option in told["hydra"]["runtime"]["choices"].items()}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError):
-        return {}
+    with suppress(*wrong):
+        told = yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8"))
+        return {
+            k: str(node["name"])
+            for k, node in told.items()
+            if isinstance(node, dict) and "name" in node
+        }
+    return {}
 
 
 def of_sweep(folder: Path) -> str:

@@ -8,6 +8,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness.cli import arguments
+from harness.config import launched
 from harness.track import killed
 
 COMMAND = re.compile(r"python -m harness [^`\n<]+")
@@ -52,3 +53,13 @@ def test_a_stopped_job_is_run_again_with_the_options_that_it_had(harness, compos
     assert done.code == 0, done.out
     job = killed.known({"name": "x"}, done.folders[0], {"task": "experiment"})
     assert job["again"] == "python -m harness --config-dir mine prune=few steps=2 track=none"
+
+
+def test_a_record_without_what_hydra_left_says_the_same_command(harness) -> None:
+    """The reference runs are kept so; their pages are drawn again from what is left."""
+    done = harness("-m", "prune=none,keep_last", "prune.ratio=0.5", "steps=2")
+    said = [launched.of_point(point) for point in sorted(done.folders)]
+    assert len(said) == 2 and sum("prune.ratio" in words for words in said) == 1
+    for point in done.folders:
+        (point / ".hydra" / "hydra.yaml").unlink()
+    assert [launched.of_point(point) for point in sorted(done.folders)] == said
