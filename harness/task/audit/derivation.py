@@ -259,7 +259,8 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
 
     result = {**result, "mlflow": None}
     (folder / ".hydra").mkdir()
-    for beside in (Path(".hydra", "overrides.yaml"), Path(".hydra", "hydra.yaml"), Path(TRACE)):
+    told = [Path(".hydra", f"{name}.yaml") for name in ("overrides", "hydra", "config")]
+    for beside in (*told, Path(TRACE)):
         if (point / beside).is_file():
             (folder / beside).write_bytes((point / beside).read_bytes())
     if "stages" in result:  # it came to no end
