@@ -259,8 +259,8 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
 
     result = {**result, "mlflow": None}
     (folder / ".hydra").mkdir()
-    told = [Path(".hydra", f"{name}.yaml") for name in ("overrides", "hydra", "config")]
-    for beside in (*told, Path(TRACE)):
+    composed = [Path(".hydra", f"{name}.yaml") for name in ("overrides", "hydra", "config")]
+    for beside in (*composed, Path(TRACE)):
         if (point / beside).is_file():
             (folder / beside).write_bytes((point / beside).read_bytes())
     if "stages" in result:  # it came to no end
