@@ -1,5 +1,6 @@
 """Records of a model of one's own: what a resume took from its snapshot, and weights that lie elsewhere by now."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from harness.model.build import ASSETS
 from harness.snapshot import record
+from harness.task.audit import weights
 
 
 @pytest.fixture
@@ -97,3 +99,13 @@ def test_a_continuation_remembers_where_its_weights_were_loaded_from(
     assert done.code == 0, done.out
     assert harness("task=resume", "snapshot=c", "text= ok .", "steps=1").code == 0
     assert harness("task=audit", f"run={done.folders[0]}").code == 0
+
+
+def test_a_model_that_is_one_file_is_there_as_long_as_the_file_is(tmp_path) -> None:
+    file = tmp_path / "m.gguf"
+    (tmp_path / record.NAME).write_text(
+        json.dumps({"config": {"model": {"name": "path", "path": str(file)}}})
+    )
+    assert weights.missing(tmp_path) == str(file)
+    file.write_bytes(b"GGUF")
+    assert weights.missing(tmp_path) is None

@@ -17,12 +17,13 @@ TYPED = ("model=", "model.")
 
 
 def missing(point: Path) -> str | None:
-    """The folder that the record of `point` took its weights from, where nothing lies there; else None."""
+    """The folder or GGUF file that the record of `point` took its weights from, where it is gone; else None."""
     model = (read(point / records.NAME).get("config") or {}).get("model")
     place = model.get("path") if isinstance(model, dict) and model.get("name") == OPTION else None
-    if not isinstance(place, str) or (Path(place).expanduser() / "config.json").is_file():
+    if not isinstance(place, str):
         return None
-    return place
+    there = Path(place).expanduser()
+    return None if there.is_file() or (there / "config.json").is_file() else place
 
 
 def located(cfg: Config, points: Iterable[Path]) -> None:
