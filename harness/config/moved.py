@@ -16,5 +16,11 @@ def place(path: str) -> Path:
     return Path(_NOW.get(_whole(path), path)).expanduser()
 
 
+def there(path: str) -> bool:
+    """Whether a model can still be read from `path`: a GGUF file, or a folder with a config."""
+    now = place(path)
+    return now.is_file() or (now / "config.json").is_file()
+
+
 def _whole(path: str) -> str:
     return str(Path(path).expanduser().absolute())

@@ -16,6 +16,7 @@ from harness.errors import InputProblem
 
 MAGIC = b"GGUF"
 UNREAD = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+OTHERWISE = "Give the save_pretrained directory that it was made from."
 
 
 def is_file(path: Any) -> bool:
@@ -44,6 +45,13 @@ def model_of(path: Path, dtype: torch.dtype, attention: dict[str, str]) -> Any:
             read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
     except (OSError, ValueError, KeyError, IndexError, NotImplementedError) as problem:
         raise InputProblem(f"{path} cannot be read as a model: {_first(problem)}") from None
+    own = model.state_dict()
+    for name, tensor in read["tensors"].items():
+        if name in own and tensor.shape != own[name].shape:
+            raise InputProblem(
+                f"{path}: {name} has shape {list(tensor.shape)}, and {list(own[name].shape)} by the config that the "
+                f"library reads from the file. {OTHERWISE}"
+            )
     tied = set(getattr(model, "all_tied_weights_keys", {}) or {})
     missing = set(model.load_state_dict(read["tensors"], strict=False).missing_keys) - tied
     if missing:
@@ -75,6 +83,5 @@ def _check(path: Path, reader: Any) -> None:
     unread += [k for k in reader.fields if k.endswith(".rope.scaling.type")]
     if unread:
         raise InputProblem(
-            f"{path} has {unread[0]}, which the library does not read from a GGUF file. Give the "
-            "save_pretrained directory that it was made from."
+            f"{path} has {unread[0]}, which the library does not read from a GGUF file. {OTHERWISE}"
         )

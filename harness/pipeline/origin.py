@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from harness.compare.identity import Difference, fits
@@ -62,7 +61,7 @@ def _settings(source: dict[str, Any], default: Any) -> Any:
     path, name = source.get("path"), source.get("id")
     attention = source.get("attention") or "auto"
     if isinstance(path, str):
-        if not (moved.place(path) / "config.json").is_file():
+        if not moved.there(path):
             raise InputProblem(
                 f"this snapshot was saved from the weights at {path}, which are not there any more. "
                 "Say where they are now: model=path model.path=DIR."
@@ -106,8 +105,7 @@ def typed(source: Any, now: Mapping[str, Any]) -> str:
         return ""
     path, option = source.get("path"), str(source.get("option"))
     if isinstance(path, str):
-        there = (Path(path) / "config.json").is_file()
-        return f"model=path model.path={shlex.quote(path) if there else 'DIR'}"
+        return f"model=path model.path={shlex.quote(path) if moved.there(path) else 'DIR'}"
     return f"model={option}" if re.fullmatch(r"\w+", option) and option not in UNNAMED else ""
 
 

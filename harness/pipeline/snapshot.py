@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.compare.identity import told, waived_earlier
-from harness.config import Config
+from harness.config import Config, moved
 from harness.errors import InputProblem, printable
 from harness.model.build import SHIPPED
 from harness.pipeline.finish import shown
@@ -104,9 +104,8 @@ def needs(state: State, manifest: dict[str, Any]) -> list[tuple[str, Any]]:
 def _loads(source: dict[str, Any]) -> str:
     """The model that a resume loads where none is named. source: the document of a snapshot."""
     if isinstance(path := source.get("path"), str):
-        there = Path(path).is_file() or (Path(path) / "config.json").is_file()
         gone = ", which is not there any more: give model=path model.path=DIR"
-        return printable(f"{path}{'' if there else gone}")
+        return printable(f"{path}{'' if moved.there(path) else gone}")
     option = printable(str(source.get("option")))
     if source.get("id") in SHIPPED:
         return f"model={source['id']}"

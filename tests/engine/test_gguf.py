@@ -85,6 +85,23 @@ def test_a_directory_is_judged_by_its_own_float64(harness, place) -> None:
     assert done.result["referee"]["versions"]["model"] == str(place / "m")
 
 
+def test_a_snapshot_of_a_gguf_model_finds_its_file_again(harness, place) -> None:
+    from harness.engine.llamacpp import weights
+
+    weights.write(model_of("qwen2"), place / "m.gguf")
+    named = ("model=path", f"model.path={place / 'm.gguf'}", "model.tokenizer=tiny")
+    saved = harness("task=save", *named, "prompt.ids=[5,12,19]", "out=runs/g")
+    assert saved.code == 0, saved.out
+    done = harness("task=resume", "snapshot=runs/g", "steps=2")
+    assert done.code == 0, done.out
+    (place / "m.gguf").unlink()
+    gone = harness("task=resume", "snapshot=runs/g", "steps=2")
+    assert gone.code == 2 and "not there any more" in gone.out, gone.out
+    weights.write(model_of("qwen3"), place / "m.gguf")  # whose heads the library takes for 128 wide
+    misread = harness("task=save", *named, "prompt.ids=[5,12,19]")
+    assert misread.code == 2 and "q_proj.weight has shape [128, 64], and [512, 64] by" in misread.out, misread.out
+
+
 @pytest.mark.parametrize(
     "family, values, says",
     [("mistral", {"sliding_window": 16}, "a window of 16 tokens"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.config import Config
+from harness.config import Config, moved
 from harness.errors import InputProblem
 from harness.pipeline.finish import shown
 from harness.pipeline.origin import chosen
@@ -20,10 +20,7 @@ def missing(point: Path) -> str | None:
     """The folder or GGUF file that the record of `point` took its weights from, where it is gone; else None."""
     model = (read(point / records.NAME).get("config") or {}).get("model")
     place = model.get("path") if isinstance(model, dict) and model.get("name") == OPTION else None
-    if not isinstance(place, str):
-        return None
-    there = Path(place).expanduser()
-    return None if there.is_file() or (there / "config.json").is_file() else place
+    return None if not isinstance(place, str) or moved.there(place) else place
 
 
 def located(cfg: Config, points: Iterable[Path]) -> None:
