@@ -158,7 +158,7 @@ class CompareConfig:
     oracle: bool = True  # run in float64 as well, as the scale of rounding
     noise_chunk: int = 16  # tokens a chunk, of the run that measures the noise
     limit: int = 8192  # resume recomputes the uninterrupted run up to this many tokens
-    budget_s: float = 20  # resume: and where judging is reckoned to take no longer
+    budget_s: float = 60  # resume: and where judging is reckoned to take no longer
 
     def __post_init__(self) -> None:
         one_of("compare.require", self.require)
