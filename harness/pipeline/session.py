@@ -74,7 +74,7 @@ class Session:
             say.note(said)
         if unread := loaded.source.get("unread"):
             say.note(unread)
-        say.done(f"{_parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
+        say.done(f"{parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         session = cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
         if cfg.sampling.name == "generation_config":
             say.line(f"sampler: as generation_config.json says ({described(session.sampling)})")
@@ -181,7 +181,8 @@ def _once(loaded: Loaded, name: str, make: Any) -> Any:
     return loaded.__dict__[name]
 
 
-def _parameters(model: Any) -> str:
+def parameters(model: Any) -> str:
+    """How many `model` has, as `24.65M`."""
     count = sum(p.numel() for p in model.parameters())
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:

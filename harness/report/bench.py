@@ -14,13 +14,25 @@ HEADS = {"per_token_s": "ms per token", "middle_half": "middle half, ms", "open_
          "prefill_s": "prefill, ms", "save_s": "save, ms", "load_s": "load, ms"}  # fmt: skip
 LOW, HIGH = "per_token_low_s", "per_token_high_s"  # the quartiles of the steps
 FEWEST = 8  # steps of which quartiles tell something
-CONSOLE = [*COLUMNS[:5], "ratio_to_dynamic"]  # what fits a terminal
+CONSOLE = {
+    "cache": "cache",
+    "dtype": "dtype",
+    "context": "context",
+    "at once": "branches",
+    "ms per token": "per_token_s",
+    "times as fast as dynamic": "ratio_to_dynamic",
+}  # what fits a terminal
 BESIDE = ["engine", "cache", "dtype", "context", "per_token_s", "ratio_to_llamacpp", "prefill_s", "save_s",
           "load_s", "stored_bytes"]  # fmt: skip
 
 
-def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Blocks of the page for `bench.json` rows."""
+def console(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`rows` under the heads of CONSOLE."""
+    return [{head: _shown(column, row) for head, column in CONSOLE.items()} for row in rows]
+
+
+def sections(rows: list[dict[str, Any]], model: str = "") -> list[dict[str, Any]]:
+    """Blocks of the page for `bench.json` rows. model: what was timed, as one says it."""
     out = []
     for dtype in dict.fromkeys(r["dtype"] for r in rows):
         single = [
@@ -38,7 +50,7 @@ def sections(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             )
     out += _together(rows)
     if out and out[0].get("panels"):
-        out[0]["headline"] = headline(rows)
+        out[0]["headline"] = headline(rows, model)
     out.append(
         section(
             "All figures",
@@ -73,7 +85,7 @@ def _headed(column: str) -> str:
     return HEADS.get(column) or plain(column)
 
 
-def headline(rows: list[dict[str, Any]]) -> str:
+def headline(rows: list[dict[str, Any]], model: str = "") -> str:
     """What was measured, on what, and which cache is the fastest how often, in one sentence."""
     timed = [r for r in rows if r["per_token_s"]]
     if not timed:
@@ -88,7 +100,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
     apart = Counter(why for some in settings.values() if (why := untold(some)))
     said += [f"not told apart in {count} of {every} ({why})" for why, count in apart.items()]
     most = ", ".join(said) or f"{every} measured"
-    return f"Time to decode one token after {span} tokens of past, with {machine.many(len(caches), 'cache')}, in {kinds}: {most}."
+    return f"Time to decode one token after {span} tokens of past, with {machine.many(len(caches), 'cache')}, in {kinds}{model and f', of {model}'}: {most}."
 
 
 def first_of(rows: list[dict[str, Any]]) -> str:

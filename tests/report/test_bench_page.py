@@ -34,6 +34,8 @@ def test_a_bench_says_what_it_measured_and_draws_several_continuations_at_once_a
     assert len(together["panels"]) == 1 and "16 at once, 512 past tokens" in together["panels"][0]
     assert "ms per token" in figures["columns"] and 20.0 in figures["rows"][0], "as it is drawn"
     assert bench._together(ROWS[:2]) == [] and bench.headline([]) == ""
+    assert "of tiny, 870k parameters: " in bench.headline(ROWS, "tiny, 870k parameters")
+    assert bench.console(ROWS[:1])[0]["ms per token"] == ROWS[0]["per_token_s"] * 1e3
 
 
 def test_an_axis_that_counts_has_whole_numbers_alone() -> None:

@@ -20,7 +20,7 @@ from harness.errors import HarnessError
 from harness.model.experts import experts
 from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, parameters
 from harness.report.terminal.console import Say
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
@@ -77,14 +77,23 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         timed = [r for r in measured if r["per_token_s"] is not None]
         say.done(", ".join(f"{r['cache']} {r['per_token_s'] * 1e3:.1f} ms" for r in timed))
     seconds = sum(r["runs"] * (r["per_token_s"] or 0) for r in rows)
-    sections = report.sections(rows)
+    model = session.loaded.model
+    sections = report.sections(rows, f"{cfg.model.name}, {parameters(model)} parameters")
     reason = f"{report.fastest(rows)}{machine.many(len(rows), 'figure')} measured in {seconds:.{0 if seconds > 9 else 2}f} s of decoding; times have no verdict"  # fmt: skip
     if fast := sum((r["times_limit"] or 1) < 1 for r in rows):
         reason += f"; {fast} are faster than memory, so a processor's cache held what they read"
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
-    record = {"bench": {"weight_bytes": weight_bytes(session.loaded.model), "dtypes": dtypes}}
+    record = {"bench": {"weight_bytes": weight_bytes(model), "dtypes": dtypes}}
     return finish_table(
-        session, "bench", rows, sections, UNJUDGED, reason, report.CONSOLE, record=record
+        session,
+        "bench",
+        rows,
+        sections,
+        UNJUDGED,
+        reason,
+        list(report.CONSOLE),
+        record=record,
+        shown_rows=report.console(rows),
     )
 
 
