@@ -47,8 +47,10 @@ def called(element: str, field: str) -> str:
 
 def changed(what: str, saved: object, found: object) -> str:
     """That a field is another one now than when it was saved."""
-    was, now = ("were", "are") if what.endswith("keys and values") else ("was", "is")
-    return f"{what} {was} {saved}, {now} {found}"
+    many = what == "weights" or what.endswith("keys and values")
+    was, now = ("were", "are") if many else ("was", "is")
+    before, after = ("not set" if str(v) == "None" else v for v in (saved, found))
+    return f"{what} {was} {before}, {now} {after}"
 
 
 def spoken(text: str) -> str:
