@@ -172,6 +172,14 @@ def test_a_worse_verdict_is_explained(model) -> None:
     assert judgement.diagnosis["layer"] == 0 and judgement.diagnosis["evidence"] in str(judgement)
 
 
+def test_what_was_done_on_purpose_is_not_told_as_an_accident(model) -> None:
+    state = harness.capture_text(model, PROMPT)
+    pruned = str(harness.judge(model, harness.prune_state(model, state, ratio=0.5), steps=4))
+    assert "Pruning: " in pruned and "with 8 of 15 tokens kept" in pruned and "\n" not in pruned
+    coded = str(harness.judge(model, harness.quantize_state(state, "int4"), steps=4))
+    assert "Quantizing: " in coded and "thought" not in coded
+
+
 def test_an_error_ends_at_the_line_of_the_caller(model) -> None:
     with pytest.raises(InputProblem) as problem:
         harness.judge(model, "runs/mine")

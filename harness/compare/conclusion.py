@@ -47,7 +47,7 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
-    if meant := _on_purpose(result):
+    if meant := on_purpose(result):
         came, purpose, kept = meant
         return f"{came}{purpose}: the tokens of the full cache, but {_apart(result)}{kept}"
     return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
@@ -56,7 +56,7 @@ def _drifted(result: Mapping[str, Any]) -> str:
 def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
     often, words = _often(result), _in_words(result)
-    if meant := _on_purpose(result):
+    if meant := on_purpose(result):
         came, purpose, kept = meant
         where = "" if first is None else f", first at step {first + 1}{words}"
         changed = f"another token than the full cache's at {often}" if often else "other tokens"
@@ -74,7 +74,7 @@ def _turn(result: Mapping[str, Any]) -> str:
     return "" if number is None else f" of turn {number}"
 
 
-def _on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
+def on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Of a state that was pruned or quantized, and that no fault of its own sets apart from the full one: a sentence on
     how it came back, empty where nobody measured it, what was done to it, and what pruning kept. None for any
     other state."""
@@ -205,7 +205,7 @@ def speed(result: Mapping[str, Any], least: float = MOMENT) -> str:
 def _codes(result: Mapping[str, Any]) -> str:
     """How lossy the codes are: the worst layer and head, of keys and of values."""
     coded = result.get("quantization") or {}
-    if not coded:
+    if "quantizer" not in coded:  # a state by itself does not know what it was before
         return ""
     nothing, share = f" quantize={coded['quantizer']} changed nothing: ", _share(coded)
     if not coded.get("layers"):

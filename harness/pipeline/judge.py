@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from harness.compare import metrics as measure
-from harness.compare.conclusion import conclusion
+from harness.compare.conclusion import conclusion, on_purpose
 from harness.compare.identity import Difference
 from harness.compare.verdict import FACTOR, decide, errors, tie
 from harness.config import CompareConfig
@@ -31,7 +31,8 @@ class Judgement:
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
     (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
     `equivalent`: cause, element, layer, head, token, evidence. itself: a pruned or a quantized state
-    beside itself under another cache, see `pipeline/self_check.py`."""
+    beside itself under another cache, see `pipeline/self_check.py`. made: what was done to such a state on
+    purpose, under the names of `result.json`."""
 
     verdict: str
     reason: str
@@ -43,13 +44,15 @@ class Judgement:
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     diagnosis: dict[str, Any] = field(default_factory=dict)
     itself: dict[str, Any] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Judgement({self.verdict}: {self.reason})"
 
     def __str__(self) -> str:
-        why = "\n{cause}: {evidence}" if self.diagnosis else ""
-        return conclusion(self.record()) + why.format_map(self.diagnosis)
+        told = self.record() | self.made
+        why = "\n{cause}: {evidence}" if self.diagnosis and not on_purpose(told) else ""
+        return conclusion(told) + why.format_map(self.diagnosis)
 
     @property
     def broken(self) -> bool:
@@ -127,6 +130,11 @@ def judge(
         sound.document(),
         curves=curves,
         diagnosis=diagnosis,
+        made={
+            "pruned": state.pruned,
+            "quantization": {"of": "a state"} if state.quantized else {},
+            "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens},
+        },
     )
 
 

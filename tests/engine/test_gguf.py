@@ -99,7 +99,9 @@ def test_a_snapshot_of_a_gguf_model_finds_its_file_again(harness, place) -> None
     assert gone.code == 2 and "not there any more" in gone.out, gone.out
     weights.write(model_of("qwen3"), place / "m.gguf")  # whose heads the library takes for 128 wide
     misread = harness("task=save", *named, "prompt.ids=[5,12,19]")
-    assert misread.code == 2 and "q_proj.weight has shape [128, 64], and [512, 64] by" in misread.out, misread.out
+    assert (
+        misread.code == 2 and "q_proj.weight has shape [128, 64], and [512, 64] by" in misread.out
+    ), misread.out
 
 
 @pytest.mark.parametrize(
