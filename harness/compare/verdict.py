@@ -66,7 +66,8 @@ def decide(
     if waived:
         verdict = "drifted" if other_token is None else "diverged"
         count = "1 difference" if len(waived) == 1 else f"{len(waived)} differences"
-        return verdict, f"restored with {count} waived ({waived[0]})"
+        first = waived[0] if len(waived) == 1 else f"the first is {waived[0]}"
+        return verdict, f"restored with {count} waived ({first})"
     apart = None if stored is None else _apart(stored, noise, oracle)
     if metrics["bitwise_equal"] and other_token is None and apart is None:
         return "exact", f"logits are bit-equal to {against}"
