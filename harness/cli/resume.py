@@ -15,6 +15,7 @@ from harness.snapshot.result import write_text
 from harness.variants import config_dirs
 
 MOVED = "track.uri="  # the tracking server may have another address by now
+RENAMED = "track.experiment="  # of a single run: what it was to go into may be deleted by now
 PLACES = ("hydra.sweep.dir", "hydra.run.dir", "hydra.mode")  # which the resume itself sets
 PLUGINS = ("launcher", "sweeper")  # another one has keys of its own
 
@@ -162,8 +163,8 @@ def _no_sweep(folder: Path) -> str:
 
 
 def delivered(arguments: list[str]) -> str | None:
-    """`resume=RUN` of a single run uploads it to its tracking server, or to that of `track.uri=`; what to say
-    then.
+    """`resume=RUN` of a single run uploads it to its tracking server, or to that of `track.uri=`, into its experiment
+    or that of `track.experiment=`; what to say then.
 
     None when nothing asks for that. Raises InputProblem when the server is still away, and for any other key;
     ConfigProblem for an address that no server can have.
@@ -173,15 +174,21 @@ def delivered(arguments: list[str]) -> str | None:
         return None
     run = places[-1]
     _, others = parted(arguments)
-    if wrong := [a for a in others if not a.startswith(("resume=", MOVED))]:
+    if wrong := [a for a in others if not a.startswith(("resume=", MOVED, RENAMED))]:
         raise InputProblem(f"resume={run} uploads that run; leave out {' '.join(wrong)}.")
     uris = [a.removeprefix(MOVED).strip("'\"") for a in arguments if a.startswith(MOVED)]
     moved = {"uri": None if uris[-1] == "null" else uris[-1]} if uris else {}
     check_uri(moved.get("uri"))
+    names = [a.removeprefix(RENAMED).strip("'\"") for a in arguments if a.startswith(RENAMED)]
+    moved |= {"experiment": names[-1]} if any(names) else {}
     if not (run / PENDING).exists():
         return f"{run} is complete; there is nothing to upload."
     from harness.track import upload
 
     if problem := upload([run], **moved):
         raise InputProblem(f"{problem} Where the server has another address by now: {MOVED}ADDRESS")
-    return f"{run} was uploaded."
+    from harness.report.terminal.tracked import places as told
+
+    tracked = json.loads((run / "result.json").read_text("utf-8")).get("mlflow") or {}
+    said = [f"{label + ':':<14}{words}" for label, words in told(tracked)] if tracked else []
+    return "\n".join([f"{run} was uploaded.", *said])

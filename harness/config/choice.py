@@ -90,7 +90,7 @@ def check_typed(overrides: Sequence[str]) -> None:
             raise ConfigProblem(problem)
         _check_inner(typed, group, key, inner, options)
         if typed == "track.uri" and not set(value) & set("'\"$,") and value != "null":
-            check_uri(value)
+            check_uri(value.replace("\\:", ":"))
     budgets = [o for o in overrides if o.startswith(("prune.tokens=", "prune.ratio="))]
     budgets = [o for o in budgets if not o.endswith("=null")]
     if len({o.partition("=")[0] for o in budgets}) > 1:

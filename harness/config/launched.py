@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.choice import heeded
-from harness.config.literal import command
+from harness.config.literal import command, unescaped
 from harness.process import shown
 
 PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
@@ -23,7 +23,7 @@ def of_point(folder: Path) -> str:
     it does not say what was typed, as one that was run again from a record."""
     if (told := typed(folder)) is None:
         return ""
-    told = heeded(told, _options(folder))
+    told = [unescaped(word) for word in heeded(told, _options(folder))]
     return command([*options_dir(folder), *primary(folder), *searchpath(folder), *told])
 
 

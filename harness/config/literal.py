@@ -16,6 +16,7 @@ _ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
 _LIST = re.compile(rf"{_ONE}(?:,{_ONE})+", re.DOTALL)
 _CHOICE = re.compile(rf"choice\(({_ONE}(?:,{_ONE})*)\)", re.DOTALL)
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
+_ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = re.compile(r"""\\+(?=['"]|\Z)""")  # a backslash that means itself stands twice there
 _BEFORE = re.compile(r"""(\\*)(['"]|\Z)""")
 
@@ -115,6 +116,23 @@ def decoded(override: str) -> str:
 
 def _carried(override: str) -> str:
     return CARRIED.sub(lambda match: plain(decode_literal(match[1])) or "", override)
+
+
+def unescaped(override: str) -> str:
+    """An override of a point without the escapes that Hydra writes into it, where it says the same without them: an
+    address, as a person types it."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    key, _, value = override.partition("=")
+    bare = _ESCAPE.sub(r"\1", value)
+    if bare == value or set(value) & set("'\"$") or key.lstrip("+") in TEXTS:
+        return override
+    try:
+        own, other = OverridesParser.create().parse_overrides([override, f"{key}={bare}"])
+    except Exception:  # what the grammar does not take, however it says so
+        return override
+    same = isinstance(own.value(), str) and own.value() == other.value()
+    return f"{key}={bare}" if same and not other.is_sweep_override() else override
 
 
 def spelled(override: str) -> str:

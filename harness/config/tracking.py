@@ -32,8 +32,13 @@ def unheeded(name: str, uri: str | None) -> str:
 
 
 def check(track: TrackConfig) -> None:
-    """Raise ConfigProblem for an address that no server can have, and for a size below zero."""
+    """Raise ConfigProblem for an address that no server can have, an experiment without a name, and a size below
+    zero."""
     at_least("track.artifact_limit_mb", track.artifact_limit_mb, 0)
+    if not track.experiment.strip():
+        raise ConfigProblem(
+            f"track.experiment= is empty: give a name, or leave it out for `{USUAL}`."
+        )
     check_uri(track.uri)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import SnapshotInvalid
-from harness.snapshot.digest import digest_document
+from harness.snapshot.digest import digest_document, digest_tensor
 from harness.snapshot.elements import ELEMENTS, MODEL
 from harness.snapshot.state import State
 
@@ -88,6 +88,14 @@ def element_rows(rows: list[dict[str, Any]], documents: Mapping[str, Any]) -> li
             }
         )
     return table
+
+
+def buffer_row(state: State) -> dict[str, Any]:
+    """The row of the element `token_buffer` as a snapshot of `state` in clear has it."""
+    ids = state.token_ids
+    kind = str(ids.dtype).removeprefix("torch.")
+    tensor = tensor_row("token_ids", "none", kind, [*ids.shape], ids.nbytes, digest_tensor(ids), "")
+    return next(r for r in element_rows([tensor], state.documents) if r["name"] == "token_buffer")
 
 
 def model_rows(documents: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -83,6 +83,11 @@ def dispatch(
                     say.problem(CLEAR.format(shown(folder)))
             return _story(cfg.task.name, say).run(cfg, folder, say)
     except HarnessError as problem:
+        if (
+            sweep and interrupt.stopped()
+        ):  # what a library made of Ctrl-C in its middle is no fault of this point
+            say.broken()
+            raise interrupt.Stopped("") from None
         if sweep and disk_is_full(problem):
             raise
         if not sweep:  # whose line of this point says it

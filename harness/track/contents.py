@@ -7,7 +7,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from harness import variants
 from harness.config import launched
+from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective, refused
 from harness.snapshot.result import UNJUDGED, exit_code, outcome, told_apart
@@ -63,6 +65,9 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
     ]
     budget = [k for k in BUDGET if every.get(k) is not None][:1]
     wanted = dict.fromkeys([*groups, *typed, *CHOSEN, *budget])
+    task = str(every.get("task.name"))
+    if task in variants.options("task"):  # what it cannot heed tells nothing
+        wanted = {k: None for k in wanted if k.partition(".")[0] not in unread(task)}
     if every.get("prune.name") == "none":  # which keeps everything
         wanted = {key: None for key in wanted if key not in BUDGET}
     if every.get("task.name") == AUDIT:  # the record that it audits has the rest

@@ -51,9 +51,13 @@ def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
     result = models.read(result)
     digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
     asked, config = folder / "questions.jsonl", contents.config(folder)
+    if result.get("task") == "chat":
+        return _turns(result, folder, config)
     if "token_buffer" in digests:
         digest = digests["token_buffer"]
         profile = {"tokens": (result.get("size") or {}).get("tokens")}
+        if begun := (result.get("loop") or {}).get("read"):  # its snapshot holds what it wrote, too
+            digest, profile = begun["digest"], {"tokens": begun["tokens"]}
         text = result.get("text") or {}
         if config.get("snapshot") and config.get("text"):  # it was read after the snapshot
             digest = digest_document({"token_buffer": digest, "text": config["text"]})
@@ -83,9 +87,30 @@ def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
     }
 
 
+def _turns(result: dict[str, Any], folder: Path, config: dict[str, Any]) -> dict[str, str] | None:
+    """What was asked in a chat; nothing of one that says nothing of it."""
+    try:
+        rows = json.loads((folder / "chat.json").read_text("utf-8"))
+        asked = [{k: row[k] for k in ("ask", "expect") if row.get(k) is not None} for row in rows]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    hidden = _hidden(config)
+    source = {key: config.get(key) for key in ("snapshot", "tokenizer") if config.get(key)}
+    return {
+        "name": "turns of task=chat",
+        "digest": digest_document(asked)[:32],
+        **_source({**source, "turns": len(asked) if hidden else asked}),
+        "profile": json.dumps({"turns": len(asked)}),
+    }
+
+
+def _hidden(config: dict[str, Any]) -> bool:
+    return bool(config.get("decrypt")) or config.get("encrypt") not in (None, "none")
+
+
 def _begins(text: dict[str, Any], config: dict[str, Any]) -> dict[str, str]:
     """How a prompt begins, and what was read after its snapshot; nothing of what was written or read encrypted."""
-    if config.get("decrypt") or config.get("encrypt") not in (None, "none"):
+    if _hidden(config):
         return {}
     said = {"prompt": text.get("prompt"), "read after it": text.get("added")}
     return {k: v if len(v) <= SAID else f"{v[:SAID]}..." for k, v in said.items() if v}

@@ -47,14 +47,13 @@ VIEW = "mlflow.sharedViewState.harness"
 
 def view(params: Sequence[str] = USUAL, metrics: Sequence[str] = FIGURES) -> str:
     """Our columns as MLflow keeps them: what came out, the first of `params` and of `metrics`, the sentence, and the
-    rest of both."""
+    rest of both. Charts draw all runs, not the first ten."""
     figures = [f"metrics.`{key}`" for key in metrics]
     told = [f"params.`{key}`" for key in params]
     columns = [*FIRST, *told[:BEFORE], *figures[:ROOM], *LAST, *figures[ROOM:], *told[BEFORE:]]
     widths = WIDTHS | dict.fromkeys(figures, NARROW) | dict.fromkeys(told, SHORT)
-    return json.dumps(
-        {"selectedColumns": columns, "columnOrder": [*HELD, *columns], "columnWidths": widths}
-    )
+    order = {"selectedColumns": columns, "columnOrder": [*HELD, *columns]}
+    return json.dumps({**order, "columnWidths": widths, "runsHiddenMode": "SHOWALL"})
 
 
 PAGES = "workflowType=machine_learning"  # without it a run's page has the menu of language model applications

@@ -19,6 +19,7 @@ from harness.track import contents, description, names, provenance
 
 WORD = "stopped"  # what came out
 SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
+MANIFEST = "manifest.json"  # says that a snapshot is whole
 KEPT = {
     "evaluate": "; what was answered by then is kept, and the same command goes on from there"
 }  # by task
@@ -63,12 +64,21 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
         if (Path(folder) / NAME).is_file():
             continue
         config, typed = job["config"], job["typed"]
+        if job["reason"].startswith(SUDDEN):
+            job["reason"] += _kept(Path(folder))
         name = names.ended(names.asked(config["name"], typed, job["options"]), WORD)
         params = list(contents.chosen(config, typed))
         with suppress(Unreachable):
             store(config).killed(
                 Path(folder), name, _tags(folder, job), job["began"], params, watch
             )
+
+
+def _kept(folder: Path) -> str:
+    """The rest of a sentence: the snapshots that a job without a last word has finished."""
+    whole = sorted(folder.glob(f"**/{MANIFEST}"), key=lambda p: p.stat().st_mtime_ns)
+    many = f"{len(whole)} finished snapshots, the last of them" if whole[1:] else "the finished snapshot"  # fmt: skip
+    return f"; kept: {many} {shown(whole[-1].parent)}" if whole else ""
 
 
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
@@ -80,5 +90,5 @@ def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
         "task": job["options"]["task"],
         **provenance.tags(Path(folder), shown(Path(folder))),
         **provenance.source(job.get("commit")),
-        "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\n{again}",
+        "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\nFolder: `{shown(Path(folder))}`\n\n{again}",
     }

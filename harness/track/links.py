@@ -13,6 +13,8 @@ from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
 PAGES = "workflowType=machine_learning"
+AT_FIRST = 10  # runs that MLflow's charts show before one asks for more
+DRAWN = " (MLflow may draw ten at first: the eye above its list shows the rest)"
 BETWEEN = " \u00b7 "
 
 
@@ -29,7 +31,7 @@ def comparison(experiment: str, above: str, points: list[str], called: str = "po
     charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them
     return (
         f"**[Compare {which}](#/compare-runs?runs={runs}&experiments={where}&{PAGES})**{BETWEEN}"
-        f"[the charts of all {len(points)}]({charts})\n\n"
+        f"[the charts of all {len(points)}]({charts}){DRAWN * (len(points) > AT_FIRST)}\n\n"
     )
 
 

@@ -1,6 +1,7 @@
 """Every command that a record prints, on the console, its page and its server, is one that can be typed."""
 
 import html
+import json
 import re
 import shlex
 
@@ -8,7 +9,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness.cli import arguments
-from harness.config import launched
+from harness.config import check_typed, launched
 from harness.track import killed
 
 COMMAND = re.compile(r"python -m harness [^`\n<]+")
@@ -53,6 +54,19 @@ def test_a_stopped_job_is_run_again_with_the_options_that_it_had(harness, compos
     assert done.code == 0, done.out
     job = killed.known({"name": "x"}, done.folders[0], {"task": "experiment"})
     assert job["again"] == "python -m harness --config-dir mine prune=few steps=2 track=none"
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:5000", "sqlite:///runs/own.db"])
+def test_the_command_of_a_point_has_an_address_as_one_types_it(uri, tmp_path) -> None:
+    """Hydra writes a point's colons with a backslash before them; what says another thing without stays."""
+    (tmp_path / ".hydra").mkdir()
+    escaped = uri.replace(":", "\\:")
+    words = [f"track.uri={escaped}", "name=a\\,b", "steps=2"]
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(words))
+    said = shlex.split(launched.of_point(tmp_path))[3:]
+    assert said == [f"track.uri={uri}", "name=a\\,b", "steps=2"]
+    check_typed(said[:1])
+    check_typed(words[:1])  # what an older page has
 
 
 def test_a_record_without_what_hydra_left_says_the_same_command(harness) -> None:

@@ -138,6 +138,24 @@ def test_a_prompt_is_read_beside_its_dataset_unless_it_was_encrypted(tmp_path, k
     assert profile == {"tokens": 7, **({"prompt": "k" * 200 + "..."} if told else {})}
 
 
+def test_a_loop_has_read_what_an_experiment_has_and_a_chat_its_own_turns(harness, tmp_path) -> None:
+    """What a loop wrote after its prompt is no prompt, and no chat reads the prompt of the configuration."""
+    read = []
+    for task in ("experiment", "loop"):
+        (folder,) = harness(f"task={task}", "steps=2").folders
+        read += datasets.of(json.loads((folder / "result.json").read_text()), folder)
+    one, other = (json.loads(each["profile"])["tokens"] for each in read)
+    assert read[0]["digest"] == read[1]["digest"] and one == other
+    (folder,) = harness(
+        "task=chat", "task.turns=[{ask: let k be 5 .},{ask: what is k ?}]", "steps=2"
+    ).folders
+    (turns,) = datasets.of(json.loads((folder / "result.json").read_text()), folder)
+    assert turns["name"] == "turns of task=chat" and "let k be 5 ." in turns["source"]
+    assert json.loads(turns["profile"]) == {"turns": 2} and turns["digest"] != read[0]["digest"]
+    params = dict(contents.parameters(folder))
+    assert params["task"] == "chat" and "prompt" not in params
+
+
 def test_a_key_of_an_option_is_a_parameter_of_the_parts_that_have_the_option():
     above = {"task": "evaluate", "task.prunes": "[snapkv,tova]", "prune": "snapkv", "prune.window": "8", "seed": "1"}  # fmt: skip
     told = [parts.parameters({"params": {"prune": n}}, above) for n in ("snapkv", "tova")]
@@ -161,7 +179,8 @@ def test_the_parameters_of_a_task_that_takes_several_are_those():
         "dtypes": ["float32", "bfloat16"],
     }
     told = dict(contents.chosen(tree, []))
-    assert (told["cache"], told["dtype"], told["prune"]) == ("dynamic, view", "float32, bfloat16", "snapkv")  # fmt: skip
+    assert (told["cache"], told["dtype"]) == ("dynamic, view", "float32, bfloat16")
+    assert "prune" not in told, "which task=bench cannot heed"
     placed = {"model": {"name": "path", "path": "a/mine"}}
     assert dict(contents.chosen(placed, []))["model"] == "mine", "not how it was given"
     tree["task"] = {"name": "experiment"}

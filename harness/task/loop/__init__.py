@@ -21,6 +21,7 @@ from harness.progress import over
 from harness.report import loop as report
 from harness.report.terminal.console import Say
 from harness.save import store
+from harness.snapshot.manifest import buffer_row
 from harness.snapshot.record import read
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace
@@ -39,6 +40,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     line = Line.open(cfg, folder, say)
     state, sampler = begin(line, source)
     earlier = int(state.documents["generation"].get("steps", 0))
+    clear = cfg.encrypt in (None, "none")
+    begun = (
+        {"read": {"tokens": state.tokens, "digest": buffer_row(state)["digest"]}} if clear else {}
+    )
     loop = Loop(line.session, state)
     check_positions(line.session, loop.state, cfg.steps)
     target, start = destination(cfg, folder), loop.state.tokens
@@ -70,6 +75,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         reason=PRUNED if loop.policy else PLAIN,
         mutation={"mutated": loop.mutated > 0, "bytes_copied_per_token": loop.copied / ran},
         loop={"first_step": earlier + 1, "steps": ran, "ended": ended, "budget": loop.budget}
+        | begun
         | loop.pace(),
         text=texts(line.session, loop.state, start),
     )
