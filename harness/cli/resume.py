@@ -185,7 +185,9 @@ def delivered(arguments: list[str]) -> str | None:
         return f"{run} is complete; there is nothing to upload."
     from harness.track import upload
 
-    if problem := upload([run], **moved):
+    problem = upload([run], **moved)
+    if problem or (run / PENDING).exists():
+        problem = problem or f"{run} was not uploaded: its server is away."
         raise InputProblem(f"{problem} Where the server has another address by now: {MOVED}ADDRESS")
     from harness.report.terminal.tracked import places as told
 

@@ -41,7 +41,9 @@ from harness.track.usage import BATCH
 PARTS = 50  # more of one run would fill MLflow's first page, which has a hundred, and nothing else be seen
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
 _KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
-_AWAY: dict[str, tuple[float, str]] = {}  # uri -> (not tried again before, what was wrong)
+_AWAY: dict[
+    tuple[str, str], tuple[float, str]
+] = {}  # (uri, experiment) -> (not tried again before, what was wrong)
 T = TypeVar("T")
 
 
@@ -58,6 +60,7 @@ class Mlflow:
         self.settings, self.runs_dir, self.given = settings, runs_dir.absolute(), runs_dir
         self.local = settings.uri is None
         self.uri = settings.uri or f"sqlite:///{self.runs_dir / 'mlflow.db'}"
+        self._where = (self.uri, settings.experiment)
         self.shown = self.uri if settings.uri else f"sqlite:///{runs_dir / 'mlflow.db'}"
 
     def ready(self) -> None:
@@ -193,7 +196,7 @@ class Mlflow:
 
     def retry(self) -> None:
         """Ask the server again at the next call, however lately it was away."""
-        _AWAY.pop(self.uri, None)
+        _AWAY.pop(self._where, None)
 
     def ask(self, question: Callable[[Any], T]) -> T:
         """What `question` makes of the client: of the store is only read (`reader.py`). Raises Unreachable."""
@@ -234,7 +237,7 @@ class Mlflow:
         from mlflow.tracking import MlflowClient
         from sqlalchemy.exc import SQLAlchemyError
 
-        until, reason = _AWAY.get(self.uri, (0.0, ""))
+        until, reason = _AWAY.get(self._where, (0.0, ""))
         if (began := time.monotonic()) < until:
             raise Unreachable(reason, tried=False)
         try:
@@ -250,7 +253,7 @@ class Mlflow:
             reason = f"cannot track to {self.shown}: {plain(problem)}."
             if not self.local:
                 cost = time.monotonic() - began
-                _AWAY[self.uri] = (time.monotonic() + max(PAUSE, SHARE * cost), reason)
+                _AWAY[self._where] = (time.monotonic() + max(PAUSE, SHARE * cost), reason)
             raise Unreachable(reason) from problem
 
     def _experiment(self) -> str:

@@ -1,6 +1,7 @@
 """A tracking server that has another address by now: what is pending goes there."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     done = harness(f"resume={stranded / '0'}", f"track.uri=sqlite:///{first}")
     assert done.code == 0 and "was uploaded" in done.out, done.out
     assert set(runs(first).values()) == {("FINISHED", False)} and len(runs(first)) == 1
+    assert re.search(r"^mlflow run:  +[0-9a-f]{32}$", done.out, re.M), done.out
 
     # its upload was cut off half-way, on the server that is gone: that run is not on the next one
     mark = stranded / "1" / "pending.json"
@@ -57,6 +59,19 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     assert {"seed=2: saved", "seed=3: saved"} < set(there)
     assert list((place / "mlartifacts").rglob("result.json")) and not (place / "mlruns").exists()
     assert len(runs(first)) == 1  # what was there stays there
+
+
+def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(harness, place) -> None:
+    empty = harness("task=save", "track.experiment=")
+    assert empty.code == 2 and "track.experiment= is empty" in empty.out, empty.out
+    store = f"track.uri=sqlite:///{place / 'own.db'}"
+    assert harness("task=save", store, "track.experiment=old").code == 0
+    with sqlite3.connect(place / "own.db") as base:
+        base.execute("update experiments set lifecycle_stage = 'deleted' where name = 'old'")
+    done = harness("task=save", store, "track.experiment=old")
+    assert "this experiment was deleted there" in done.out, done.out
+    again = harness(f"resume={done.folders[0]}", "track.experiment=new")
+    assert again.code == 0 and "track.experiment=new" in again.out, again.out
 
 
 def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
