@@ -66,8 +66,8 @@ def decide(
     if waived:
         verdict = "drifted" if other_token is None else "diverged"
         count = "1 difference" if len(waived) == 1 else f"{len(waived)} differences"
-        first = waived[0] if len(waived) == 1 else f"the first is {waived[0]}"
-        return verdict, f"restored with {count} waived ({first})"
+        which = "the first is " * (len(waived) > 1)
+        return verdict, f"restored with {count} waived ({which}{waived[0]})"
     apart = None if stored is None else _apart(stored, noise, oracle)
     if metrics["bitwise_equal"] and other_token is None and apart is None:
         return "exact", f"logits are bit-equal to {against}"

@@ -56,20 +56,26 @@ def note(
         table = _found(result, contents.audited(folder))
     if result.get("task") == "diff":
         table = _differing(result)
-    again = "\n\n".join(
-        filter(None, (commanded(launched.of_point(folder)), audited(run_id, there)))
-    )
+    once = _here(launched.of_point(folder), there)
+    again = "\n\n".join(filter(None, (commanded(once), audited(run_id, there))))
     if result.get("task") == contents.AUDIT:
-        again = commanded(launched.of_point(folder), "Audit the same again")
+        again = commanded(once, "Audit the same again")
     elif (
         result.get("verdict") == "failed" or result.get("task") not in AUDITED
     ):  # no audit takes it
-        again = commanded(launched.of_point(folder))
+        again = commanded(once)
     varied = " ".join(map(contents.read, contents.varied(folder))).replace("`", "'")
     asked = [f"Varied: `{varied}`", ""] if varied else []
     units = [f"{SECTIONS}{_sized(result)}", ""] if result.get("time_s") else []
     tail = ["", "", *units, *asked, f"Folder: `{result.get('folder')}`", "", again]
     return fitted("\n".join([*head, links]), table, "\n".join(tail))
+
+
+def _here(told: str, there: str) -> str:
+    """A command whose run was to go to another address or experiment than the one that has it, for this one."""
+    words = shlex.split(told)
+    rest = [word for word in words if not word.startswith(("track.uri=", "track.experiment="))]
+    return told if len(rest) == len(words) else shlex.join(rest) + there
 
 
 def _said(result: Row) -> list[str]:

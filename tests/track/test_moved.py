@@ -61,7 +61,9 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     assert len(runs(first)) == 1  # what was there stays there
 
 
-def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(harness, place) -> None:
+def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(
+    harness, place
+) -> None:
     empty = harness("task=save", "track.experiment=")
     assert empty.code == 2 and "track.experiment= is empty" in empty.out, empty.out
     store = f"track.uri=sqlite:///{place / 'own.db'}"
@@ -72,6 +74,11 @@ def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(har
     assert "this experiment was deleted there" in done.out, done.out
     again = harness(f"resume={done.folders[0]}", "track.experiment=new")
     assert again.code == 0 and "track.experiment=new" in again.out, again.out
+    with sqlite3.connect(place / "own.db") as base:
+        notes = base.execute("select value from tags where key = 'mlflow.note.content'").fetchall()
+    assert [f"{store} track.experiment=new" in n and "=old" not in n for (n,) in notes].count(
+        True
+    ) == 1, notes
 
 
 def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
