@@ -4,12 +4,13 @@ within the noise floor that the audit measures."""
 import re
 from collections.abc import Iterator, Mapping
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 from harness.report.audit import figures
 from harness.snapshot.record import value_at
 from harness.snapshot.result import GOOD
-from harness.task.audit import derivation, refusal
+from harness.task.audit import derivation, other_model, refusal
 from harness.task.audit import tolerance as elsewhere
 from harness.task.audit.finding import Finding
 
@@ -105,6 +106,9 @@ def compare(
         if str(recorded.get("reason")) not in str(again.get("reason")):
             yield Finding("reason", recorded.get("reason"), again.get("reason"), why)
         return  # neither had a sound configuration: nothing ran
+    if other := list(other_model.findings(recorded, again, same)):
+        yield from other
+        why = other_model.CONSEQUENCE
     was, now = recorded.get("verdict"), again.get("verdict")
     if was != now and not (not same and {was, now} <= set(GOOD)):
         yield Finding("verdict", was, now, why)
@@ -239,6 +243,7 @@ LATER = ("without_text", "shown", "restored_verdict")
 
 def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
     """A chat's turns, but for their times: the words, the ids and what was checked of them."""
+    recorded, again = ([_unplaced(turn) for turn in side] for side in (recorded, again))
     if len(recorded) != len(again):
         yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
     for was, now in zip(recorded, again):
@@ -252,6 +257,12 @@ def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
                 explanation = "the chat run again does not say this"
                 what = f"chat.json: turn {was.get('turn')} {key}"
                 yield Finding(what, was.get(key), now.get(key), explanation)
+
+
+def _unplaced(turn: dict[str, Any]) -> dict[str, Any]:
+    """A turn with the name of its snapshot alone: where that was written is a place."""
+    where = turn.get("snapshot")
+    return {**turn, "snapshot": Path(where).name} if isinstance(where, str) else turn
 
 
 def traces(recorded: list[Any], again: list[Any], elsewhere: bool) -> Iterator[Finding]:
