@@ -189,8 +189,8 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         return "scale", "kv_cache", f"the values are {times:.4g} times what they should be"
     first = min(pairs)
     if layer == first and first == 0 and likeness.near(stored[1], expected[1], limit[1]):
-        turned = likeness.turned(stored[0], expected[0], limit[0])
-        if turned and len(rows) > 1:
+        alike = likeness.turned_in_pairs if coded or _opened(state) else likeness.turned
+        if alike(stored[0], expected[0], limit[0]) and len(rows) > 1:
             evidence = "values are right and keys are turned: other positions or factors"
             return "position", "positions", evidence
     if (coded or _opened(state)) and all(_coarse(state, wanted, i) for i in off):

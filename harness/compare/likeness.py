@@ -132,3 +132,19 @@ def turned(stored: torch.Tensor, expected: torch.Tensor, allowed: float) -> bool
     size = stored.shape[-1] ** 0.5
     gap = (stored.double().norm(dim=-1) - expected.double().norm(dim=-1)).abs().max()
     return bool(gap <= allowed * size)
+
+
+def turned_in_pairs(stored: torch.Tensor, expected: torch.Tensor, allowed: float) -> bool:
+    """The same of keys that codes made coarse, where rounding may leave a whole row its length: each pair of numbers
+    that RoPE turns together is as long as it should be, of halves or of neighbours, of all numbers of a head or of the
+    first half or quarter of them."""
+    width, a, b = stored.shape[-1], stored.double(), expected.double()
+    for wide in (w for w in (width, width // 2, width // 4) if w % 2 == 0 and w):
+        rest = (a[..., wide:] - b[..., wide:]).abs()
+        if rest.numel() and not bool((rest <= allowed).all()):
+            continue
+        for shape, along in (((2, wide // 2), -2), ((wide // 2, 2), -1)):
+            pairs = [t[..., :wide].unflatten(-1, shape).norm(dim=along) for t in (a, b)]
+            if bool(((pairs[0] - pairs[1]).abs() <= allowed * 2**0.5).all()):
+                return True
+    return False

@@ -107,6 +107,27 @@ def test_codes_may_be_a_step_away_and_no_more(captured, option):
         assert diagnose(session.loaded, edit.scales(small, torch.ones_like)).cause == "scale"
 
 
+def test_codes_on_few_levels_are_rounding_and_turned_keys_are_not(captured):
+    """A quantizer of one's own may round codes of eight bits to sixteen levels: a whole row stays about as long."""
+    from harness.quantize.registry import quantizer
+
+    session, made = captured("quantize=int8", "quantize.recent=0")
+    quantize = quantizer(session.cfg.quantize).quantize
+    level = made.state.layers[0].key.abs().max() / 16
+    coarse = edit.layers(made.state, lambda k: (k / level).round() * level, lambda v: v)
+    told = diagnose(session.loaded, quantize(coarse))
+    assert told.cause == "rounding", told.evidence
+
+    def turn(k):
+        one, other = k.double().chunk(2, -1)
+        angle = torch.logspace(0, -4, one.shape[-1], dtype=torch.float64)
+        both = (one * angle.cos() - other * angle.sin(), other * angle.cos() + one * angle.sin())
+        return torch.cat(both, -1).to(k.dtype)
+
+    told = diagnose(session.loaded, quantize(edit.layers(made.state, turn, lambda v: v)))
+    assert (told.cause, told.layer) == ("position", 0), told.evidence
+
+
 def test_an_unsound_library_is_the_cause_whatever_the_state_says(healthy):
     loaded, state = healthy
     told = diagnose(loaded, one(state, 0, 0, 0, 1.0), unsound="prefill in chunks leaves its bound")
