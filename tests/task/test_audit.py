@@ -191,9 +191,9 @@ def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
 
 
 def test_a_chat_is_said_again_turn_by_turn(harness, place):
-    """Its record is the same; with one answer edited and the seal renewed, that turn is named."""
+    """Its record is the same, wherever its pauses are; with one answer edited and the seal renewed, that turn is named."""
     asked = "task.turns=[{ask: 'let k be 5 .'}, {ask: 'what is k ?', expect: '5'}]"
-    chat = harness("task=chat", asked, "steps=6", "name=chat").folders[0]
+    chat = harness("task=chat", asked, "steps=6", "name=chat", "out=talk").folders[0]
     assert harness("task=audit", f"run={chat}", "name=whole").code == 0
     (again,) = place.glob("runs/whole/*/again/run")
     said = json.loads((chat / "chat.json").read_text())

@@ -38,8 +38,10 @@ def test_a_run_can_be_run_again_by_its_own_configuration_alone(resumed, mine, ha
     run, _ = resumed
     told = (run / ".hydra" / "config.yaml").read_text()
     assert f"path: {mine}" in told and "name: sample" in told
-    done = harness("task=audit", f"run={run}")
+    other = ASSETS / "tiny"
+    done = harness("task=audit", f"run={run}", "model=path", f"model.path={other}")
     assert done.code == 0 and "SAME" in done.out, done.out
+    assert f"model.path={other} is not read: the weights are still where" in done.out, done.out
 
 
 def test_a_record_that_leaves_out_what_it_took_from_its_snapshot_is_no_forgery(
@@ -78,7 +80,8 @@ def test_weights_that_lie_elsewhere_are_named_where_they_are(resumed, mine, harn
         {**tensors, name: tensors[name] * 1.01}, moved / "model.safetensors", {"format": "pt"}
     )
     done = harness("task=audit", f"run={saved}", "model=path", f"model.path={moved}")
-    assert done.code == 1 and "attention_weights" in done.out, done.out
+    assert done.code == 1 and "model's element 8 attention_weights: recorded" in done.out, done.out
+    assert "it was run again with another model" in " ".join(done.out.split()), done.out
 
 
 def test_a_continuation_remembers_where_its_weights_were_loaded_from(

@@ -67,6 +67,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
 
     weights.located(cfg, points)
+    if said := weights.passed_over(cfg, points):
+        say.note(said)
     say.stage("run again in a fresh process")
     again = rerun(cfg, points, folder)
     environments, evidence = {}, {}

@@ -35,6 +35,14 @@ def located(cfg: Config, points: Iterable[Path]) -> None:
             )
 
 
+def passed_over(cfg: Config, points: Iterable[Path]) -> str:
+    """What to say of a place that was typed and is read for none of `points`, whose own weights are where their
+    records say; empty where it is read, or where none was typed."""
+    if not _told(cfg) or any(map(missing, points)):
+        return ""
+    return f"model.path={cfg.model.path} is not read: the weights are still where the record says"
+
+
 def job(cfg: Config, point: Path) -> dict[str, Any]:
     """The words that the second run of `point` finds typed, and where the weights lie now that the record calls by a
     folder that is gone: only those, so that a record is not run with other weights than it names."""
