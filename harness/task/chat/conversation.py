@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import interrupt, machine
+from harness import interrupt, machine, process
 from harness.config.launched import typed
 from harness.errors import HarnessError
 from harness.pipeline.dialogue import Dialogue, Exchange
@@ -220,5 +220,5 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     outcome = finish(session.cfg, folder, quiet, result, page, code=0, tracked=False)
     out = shown(talk.pauses.folder)
     again = " ".join([f"out={out}", *(w for w in typed(folder) or [] if w.startswith("steps="))])
-    talk.terminal.tell(f"{summary}; it goes on with: python -m harness task=chat {again}")
+    talk.terminal.tell(f"{summary}; it goes on with: {process.spelled()} task=chat {again}")
     return outcome
