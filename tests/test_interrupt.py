@@ -38,6 +38,21 @@ def test_while_it_starts(place, when, number) -> None:
     assert "nothing was written" in said and not folders(place)
 
 
+def test_what_a_library_made_of_a_signal_is_no_fault_of_a_point(tmp_path, monkeypatch) -> None:
+    """Omegaconf, cut off in its middle, says that the configuration is wrong; the point was only stopped."""
+    from harness import task
+    from harness.errors import ConfigProblem
+
+    def cut():
+        raise ConfigProblem("'NoneType' object has no attribute")
+
+    assert task.dispatch(cut, tmp_path / "0", sweep=True).verdict == "failed"
+    monkeypatch.setattr(interrupt, "_last", [(time.monotonic(), 130)])
+    with pytest.raises(interrupt.Stopped):
+        task.dispatch(cut, tmp_path / "1", sweep=True)
+    assert not (tmp_path / "1" / "result.json").exists()
+
+
 @pytest.mark.parametrize(
     "begin", [lambda say: say.stage("model"), lambda say: say.line("a", end="")]
 )

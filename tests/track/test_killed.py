@@ -77,3 +77,19 @@ def test_a_job_that_came_to_an_end_was_not_stopped(tmp_path, kept, recorded) -> 
 def test_an_evaluation_that_nobody_is_left_to_tell_of_goes_on_too(tmp_path, task, kept) -> None:
     job = stopped.known({"name": "x"}, tmp_path, {"task": task})
     assert ("the same command goes on from there" in job["reason"]) == kept
+
+
+def test_what_a_job_without_a_last_word_had_finished_is_told(tmp_path) -> None:
+    told = []
+
+    class Store:
+        def killed(self, folder: Path, name: str, tags: dict[str, str], *_: object) -> None:
+            told.append(tags)
+
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "manifest.json").touch()
+    stopped.begin(str(tmp_path), **stopped.known({"name": "x"}, tmp_path, {"task": "experiment"}))
+    stopped.settle(lambda config: Store(), None)
+    (tags,) = told
+    assert tags["reason"].endswith(f"; kept: the finished snapshot {tmp_path / 'snapshot'}")
+    assert f"Folder: `{tmp_path}`" in tags["mlflow.note.content"]
