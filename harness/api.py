@@ -92,8 +92,8 @@ def capture_text(
     """Prefill `text` (or chat `turns`, with `policy="chat"`) and collect all 13 elements.
 
     text: several make a batch, one row each, padded on the left; none with turns. sampling, options: see `resume`;
-    they are stored with the state. K/V are `[batch, kv_heads, tokens, head_dim]` per layer. Raises InputProblem for an empty or too
-    long prompt, UnsupportedModel for a cache kind or a template the model does not have.
+    they are stored with the state. K/V are `[batch, kv_heads, tokens, head_dim]` per layer; NaN stays, `judge` tells of it.
+    Raises InputProblem for an empty or too long prompt, UnsupportedModel for a cache kind or a template the model does not have.
     """
     argument.check_count("seed", seed, 0)
     argument.check_name("policy", policy, "explicit, chat, ...")
@@ -101,7 +101,7 @@ def capture_text(
     session = _session(model, seed, sampling=settings)
     texts = argument.texts_of(text, turns, policy)
     rows = [encode(policy, model.tokenizer, one, turns or []) for one in texts]
-    return session.capture(rows, session.sampler()).state
+    return session.capture(rows, session.sampler(), finite=False).state
 
 
 @python_says
@@ -116,13 +116,13 @@ def save_state(
 ) -> dict[str, Any]:
     """Write `state` to the directory (or fsspec URL) `out`, atomically; return the manifest.
 
-    format: an option of the group `save`, or a class of yours below `harness.save.Format`; options are
-    its keys (`compact`, `sync`). A state that continues a snapshot beside `out` is written as its new segment only.
-    overwrite: a snapshot there is replaced; other files never are. sign: a private key (PEM), its bundle is put
-    beside the manifest. encrypt: a file of 32 secret bytes, or `env:NAME`. Raises InputProblem when
-    the place cannot be written or a key cannot be read, ConfigProblem for an unknown format.
+    format: an option of the group `save`, or a class of yours below `harness.save.Format`; options: its keys (`compact`,
+    `sync`). A state that continues a snapshot beside `out` is written as its new segment only. overwrite: a snapshot there
+    is replaced; other files never are. sign: a private key (PEM). encrypt: a file of 32 secret bytes, or `env:NAME`. Raises
+    InputProblem for an unwritable place, an unreadable key and a model's NaN, ConfigProblem for an unknown format.
     """
     argument.check_state(state)
+    argument.check_provable(state)
     argument.check_place("out", out)
     argument.check_flag("overwrite", overwrite)
     keys = argument.place_of("encrypt", encrypt), argument.place_of("sign", sign)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from harness import machine
+from harness.capture.finite import check_finite
 from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.errors import InputProblem, UnsupportedModel
 from harness.snapshot.state import State
@@ -105,12 +106,14 @@ def capture(
     tokenizer_files: Mapping[str, bytes] = MappingProxyType({}),
     rng: torch.Tensor | None = None,
     chunk: int | None = None,
+    finite: bool = True,
 ) -> Captured:
     """Prefill `ids` `[batch, tokens]` in one pass (or in chunks) and collect the State.
 
     mask: `[batch, tokens]`, 0 for left padding. documents: JSON-able, by element name; those of the
-    model and the KV format are added here. Mutates nothing that is passed in.
-    Raises InputProblem for a prompt that is too long, UnsupportedModel for a cache of unknown kind.
+    model and the KV format are added here. finite: NaN and infinity are refused. Mutates nothing that is passed in.
+    Raises InputProblem for a prompt that is too long and for what is not finite, UnsupportedModel for a cache of
+    unknown kind.
     """
     check_length(loaded, int(mask.sum(dim=1).max()), 1)
     check_vocabulary(loaded, ids)
@@ -143,6 +146,8 @@ def capture(
         ),
         tokenizer_files=tokenizer_files,
     )
+    if finite:
+        check_finite(loaded, state)
     return Captured(state, cache, seconds)
 
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from math import isfinite
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -54,6 +55,16 @@ def check_state(state: Any) -> None:
     if told := coherence.shapes(state):
         raise InputProblem(
             f"this state does not hold together: {told}. Where one part of it was replaced, the others have to fit."
+        )
+
+
+def check_provable(state: State) -> None:
+    """Raise InputProblem for a state whose capture left no numbers: it can be judged, not proven."""
+    proof = state.documents.get("proof", {})
+    if not all(isfinite(proof.get(what, 0.0)) for what in ("logits", "kv")):
+        raise InputProblem(
+            "this state holds NaN or infinity, as the model left it, so nothing that is restored of it could be proven: "
+            "harness.judge(model, state) says what is wrong. Load the model in another dtype, or give whole weights."
         )
 
 

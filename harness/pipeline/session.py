@@ -103,8 +103,9 @@ class Session:
         settings = self.cfg.sampling
         return declared(self.loaded, settings) if settings.name == "generation_config" else settings
 
-    def capture(self, rows: list[Encoded], sampler: Sampler) -> Captured:
-        """Prefill and collect the State, with the documents of tokenizer, prompt and sampler."""
+    def capture(self, rows: list[Encoded], sampler: Sampler, finite: bool = True) -> Captured:
+        """Prefill and collect the State, with the documents of tokenizer, prompt and sampler. finite: NaN and
+        infinity are refused."""
         pad = self.loaded.tokenizer.pad_token_id or 0
         ids, mask = pad_left([r.ids for r in rows], pad)
         documents = {**self.documents, "prompt_meta": prompt_meta(rows[0], self.loaded.tokenizer)}
@@ -115,7 +116,7 @@ class Session:
         calls = [len(ids) * piece for piece in progress.pieces(ids.shape[1], chunk)]
         counted = progress.passes(loaded.model, loaded.layers, "prefill", calls)
         with counted, observing(loaded, queries) as attention:
-            captured = capture(self.loaded, ids, mask, documents, files, sampler.rng, chunk)
+            captured = capture(loaded, ids, mask, documents, files, sampler.rng, chunk, finite)
         self.times["prefill"] = captured.prefill_s
         state = received(captured.state, attention)
         if measured := floor(self.loaded, state):

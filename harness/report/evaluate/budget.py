@@ -2,7 +2,7 @@
 
 from html import escape
 from itertools import pairwise, product
-from math import nan
+from math import isfinite, nan
 from typing import Any
 
 from harness.machine import human
@@ -40,9 +40,12 @@ Segment = tuple[tuple[float, float], tuple[float, float]]
 
 
 def pictures(rows: list[Row], winner: Row | None = None) -> list[tuple[str, bool]]:
-    """Each, and whether any mark in it stands beside its true size. winner: the cell that a ring is around."""
+    """Each, and whether any mark in it stands beside its true size; what is no number has no place in any. winner:
+    the cell that a ring is around."""
+    rows = [r for r in rows if isfinite(r["value"])]
     asked = list(dict.fromkeys(r["asked"] for r in rows))
-    panels = [(measure, a) for measure in ("contains", "nll") for a in asked]
+    there = {(r["measure"], r["asked"]) for r in rows}
+    panels = [(m, a) for m in ("contains", "nll") for a in asked if (m, a) in there]
     if intervals.fit(rows):
         return [(intervals.panel(rows, measure, when, winner), False) for measure, when in panels]
     return [_panel(rows, measure, when, winner) for measure, when in panels]

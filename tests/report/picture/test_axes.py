@@ -114,6 +114,8 @@ def test_cells_of_an_evaluation_stand_at_their_size():
         for panel, _ in budget.pictures(both)
     ]
     assert len(said) == 4 and all(said)
+    unsound = [{**c, "value": float("nan")} if c["measure"] == "nll" else c for c in both]
+    assert len(budget.pictures(unsound)) == 2, "what is no number has no place on an axis"
 
 
 def evaluated(prune: str, quantize: str, size: int, value: float) -> dict[str, object]:
