@@ -8,7 +8,8 @@ import torch
 from harness.config import ModelConfig, moved
 from harness.config.place import NO_CONFIG
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
-from harness.model import files, fit, footprint, gguf
+from harness.model import configured, files, fit, footprint, gguf
+from harness.model.configured import first_line
 from harness.model.hub import hub
 from harness.model.ledger import Ledger
 
@@ -30,6 +31,7 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
 
     away = None if Path(place).is_dir() else hub().away()
     where: dict[str, Any] = {"revision": revision, "local_files_only": bool(away)}
+    declared: Any = None
     try:
         declared = AutoConfig.from_pretrained(place, **where)
         footprint.check_weights(settings.name, declared, dtype, device)
@@ -41,6 +43,8 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
     except HarnessError:
         raise
     except Exception as problem:
+        if said := configured.wrong(place, declared, problem):
+            raise InputProblem(said) from problem
         broken = files.broken(Path(place))
         if broken or isinstance(problem, OSError | ValueError | KeyError):
             said = _cannot_load(settings, place, problem, away, broken)
@@ -144,7 +148,7 @@ def _from_architecture(settings: ModelConfig, dtype: torch.dtype, device: torch.
     except Exception as problem:  # every family checks its config in its own way
         raise ConfigProblem(
             f"model.architecture={settings.architecture} cannot be built from model.config: "
-            f"{_first_line(problem.__cause__ or problem)}"
+            f"{first_line(problem.__cause__ or problem)}"
         ) from problem
     name = f"{settings.name}:{settings.architecture}:seed{settings.seed}"
     return model, tokenizer, {"name": name, "revision": None, "commit": None}, None
@@ -179,7 +183,7 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
         made = AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
     except (OSError, ValueError, KeyError) as problem:
         unmade = str(problem).startswith("Couldn't instantiate the backend tokenizer")
-        raise _no_tokenizer(where, NO_FILES if unmade else _first_line(problem)) from problem
+        raise _no_tokenizer(where, NO_FILES if unmade else first_line(problem)) from problem
     if len(made) <= len(set(made.all_special_ids)):  # some families make one of no file at all
         raise _no_tokenizer(where, NO_FILES)
     return made
@@ -208,14 +212,9 @@ def _cannot_load(
         if settings.path
         else "Without a network, copy it here with `save_pretrained` and use model=path model.path=DIR."
     )
-    said = f"{away}, and {hub().cache} does not hold it." if away else _first_line(problem)
+    said = f"{away}, and {hub().cache} does not hold it." if away else first_line(problem)
     named = "there is no such folder here; as a hub id: " * bool(settings.id)
     return f"{option}cannot load '{place}': {named}{said} {hint}"
-
-
-def _first_line(problem: BaseException) -> str:
-    line = (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
-    return line if line.endswith((".", ":", "?")) else line + "."
 
 
 def _quiet() -> None:
