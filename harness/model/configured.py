@@ -1,10 +1,14 @@
 """What is wrong with a config.json of which the library makes no model: it says so in many ways, or not at all."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness.errors import suggestion
+
+TYPE = re.compile(r"has model type `(.*?)` but Transformers does not recognize")
 LONGEST = 300
 
 
@@ -18,6 +22,8 @@ def wrong(place: str, config: Any, problem: Exception) -> str | None:
 
     hub = not Path(place).is_dir()
     file = f"the config.json of {place}" if hub else str(Path(place) / "config.json")
+    if unknown := TYPE.search(str(problem)):
+        return f"{file}: its model_type is '{unknown[1]}', {_nobody_knows(unknown[1])}"
     if config is None:  # of a hub, much else can go wrong
         mistold = StrictDataclassError if hub else Exception
         told_well = isinstance(problem, OSError | ValueError)
@@ -37,6 +43,17 @@ def first_line(problem: BaseException) -> str:
     if len(line) > LONGEST:
         line = f"{line[:LONGEST].rpartition(' ')[0]} ..."
     return line if line.endswith((".", ":", "?")) else line + "."
+
+
+def _nobody_knows(kind: str) -> str:
+    import transformers
+
+    near = suggestion(kind, list(transformers.CONFIG_MAPPING))
+    meant = near if near.startswith(" Did") else ""
+    return (
+        f"which Transformers {transformers.__version__} does not know.{meant} Correct it, or upgrade the library "
+        "(pip install --upgrade transformers)."
+    )
 
 
 def _unbuilt(config: Any) -> Exception | None:

@@ -6,6 +6,7 @@ import pytest
 
 from harness.errors import InputProblem
 from harness.model.build import ASSETS
+from harness.model.configured import first_line
 from harness.model.loaded import load
 
 
@@ -55,3 +56,20 @@ def test_on_the_command_line_it_is_one_sentence_and_no_fault_of_the_harness(
     done = harness("task=save", "model=path", "model.path=mine", "text=let k be 5 .")
     assert done.code == 2 and "fault of the harness" not in done.out
     assert "mine/config.json cannot be used: Field 'num_hidden_layers' expected int, got str (value: 'four'). Correct" in done.out  # fmt: skip
+
+
+def test_a_type_that_the_library_does_not_know_is_named_with_the_remedy(compose, folder) -> None:
+    declare(folder, model_type="lama")
+    said = refused(compose, folder)
+    assert said.startswith(f"{folder}/config.json: its model_type is 'lama', which Transformers 5")
+    assert said.endswith(
+        "does not know. Did you mean 'llama'? Correct it, or upgrade the library (pip install --upgrade transformers)."
+    )
+    declare(folder, model_type="xyzzy99")
+    assert "does not know. Correct it" in refused(compose, folder)
+
+
+def test_a_long_line_of_the_library_ends_at_a_word() -> None:
+    assert first_line(ValueError("one two\nthree")) == "one two."
+    said = first_line(ValueError("harness " * 100))
+    assert len(said) < 320 and said.endswith("harness ...")
