@@ -1,25 +1,39 @@
-"""Which file of a model's weights cannot be read: the libraries that read them do not say."""
+"""Which file of a model cannot be read: the libraries that read them do not say."""
 
 import json
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
 POINTER = (
     b"version https://git-lfs"  # what Git leaves in place of a large file that was not fetched
 )
+GENERATION = "generation_config.json"
 
 
 def broken(folder: Path) -> str | None:
-    """The first file of weights in `folder` that is cut short or is none, and what is wrong with it; None
-    where there is no such file. Only headers are read, but of a `.bin` in torch's oldest form."""
+    """The first file in `folder` that the library stumbles over, and what is wrong with it: weights that are cut short
+    or are none, a generation_config.json that holds something else; None where there is no such file. Of weights only
+    headers are read, but of a `.bin` in torch's oldest form."""
     for pattern in ("*.safetensors.index.json", "*.safetensors", "pytorch_model*.bin"):
         for file in sorted(folder.glob(pattern)):
             if why := _unreadable(file):
                 return f"{file.name} ({file.stat().st_size:,} bytes) {why}"
+    file = folder / GENERATION
+    if file.is_file() and not isinstance(_json(file), dict | None):
+        return f"{GENERATION} holds no object, {{...}}. Correct it, or take it away."
     return None
+
+
+def _json(file: Path) -> Any:
+    """What is in `file`; None where it is no JSON, which the library passes over."""
+    try:
+        return json.loads(file.read_bytes())
+    except ValueError:
+        return None
 
 
 def _unreadable(file: Path) -> str | None:

@@ -1,9 +1,12 @@
 """What the model directory's generation_config.json says, as a SamplingConfig."""
 
+import json
 from dataclasses import fields
+from pathlib import Path
 
 from harness.config import SamplingConfig, option, readable
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, InputProblem
+from harness.model.configured import first_line
 from harness.model.loaded import Loaded
 
 # strategies of `generate` that are no choice of one next token: they would be ignored, so they are told
@@ -14,19 +17,41 @@ OTHERS = (
 )  # fmt: skip
 
 
+def absent(loaded: Loaded) -> bool:
+    """Whether the model has no generation_config.json, so that it is greedy unless its config.json says more.
+
+    Raises InputProblem for one that cannot be read: the library passes over it in silence.
+    """
+    if not getattr(loaded.model.generation_config, "_from_model_config", False):
+        return False
+    folder = loaded.model.config._name_or_path
+    file = Path(folder) / "generation_config.json"
+    if not folder or not file.is_file():
+        return True
+    try:
+        json.loads(file.read_bytes())
+    except (OSError, ValueError) as problem:
+        raise InputProblem(
+            f"{file} cannot be read: {first_line(problem)} Correct it, or give sampling=greedy or sampling=sample."
+        ) from problem
+    return True
+
+
 def declared(loaded: Loaded, settings: SamplingConfig) -> SamplingConfig:
     """`greedy` or `sample` with the values of the model's generation config, filled up as `generate`
     fills it up; `stop`, `eos_token_id` and `seed` of `settings` go before.
 
-    Raises ConfigProblem where it asks for a strategy that chooses no single token (beams, guidance).
+    Raises ConfigProblem where it asks for a strategy that chooses no single token (beams, guidance), InputProblem
+    for a file that cannot be read.
     """
     from transformers import GenerationConfig
 
+    absent(loaded)
     wanted = GenerationConfig()
     wanted.update(**loaded.model.generation_config.to_dict(), defaults_only=True)
     wanted.update(**wanted._get_default_generation_params(), defaults_only=True)
     others = [key for key in OTHERS if getattr(wanted, key, None) not in (None, 0, 1, False)]
-    others += ["num_beams"] if (wanted.num_beams or 1) > 1 else []
+    others += ["num_beams"] if wanted.num_beams not in (None, 0, 1) else []
     if others:
         named = ", ".join(f"{key}={getattr(wanted, key)}" for key in others)
         raise ConfigProblem(

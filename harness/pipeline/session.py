@@ -18,7 +18,7 @@ from harness.config import Config, SamplingConfig
 from harness.model import libraries
 from harness.model.build import fetched, resolve_device, stored_in
 from harness.model.ending import Ending
-from harness.model.generation import declared
+from harness.model.generation import absent, declared
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
@@ -77,7 +77,8 @@ class Session:
         say.done(f"{parameters(loaded.model)} parameters, {cfg.dtype}, {loaded.device}")
         session = cls(cfg, folder, loaded, say, {"load_model": loaded.seconds})
         if cfg.sampling.name == "generation_config":
-            say.line(f"sampler: as generation_config.json says ({described(session.sampling)})")
+            said = "there is no generation_config.json" if absent(loaded) else "as generation_config.json says"  # fmt: skip
+            say.line(f"sampler: {said} ({described(session.sampling)})")
         return session
 
     def on(self, device: str | None) -> "Session":
