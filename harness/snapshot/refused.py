@@ -19,6 +19,11 @@ WORDS = {  # of what is loaded and is not what was saved with: nothing else is t
     "model_config": "the configuration of the model that is loaded is not",
     "tokenizer": "the tokenizer that is loaded is not",
 }
+PARTS = {  # of the element model_config, which holds more than the configuration
+    "other_weights": "other weights (MLP, head, ...) of the model that is loaded are not",
+    "buffers": "the buffers of the model that is loaded are not",
+    "adapters": "the adapters of the model that is loaded are not",
+}
 
 
 def sentences(result: dict[str, Any]) -> tuple[str, ...]:
@@ -62,7 +67,11 @@ def in_words(result: dict[str, Any]) -> tuple[str, str]:
     cause = result.get("diagnosis") or {}
     rows = [row for row in result.get("differences") or [] if not row["field"].startswith("proof")]
     if rows:
-        known = WORDS.get(str(rows[0]["element"]).rpartition(" ")[2])
+        name = str(rows[0]["element"]).rpartition(" ")[2]
+        part = rows[0]["field"].partition(".")[0].rpartition(" ")[2]
+        known = WORDS.get(name)
+        if name == "model_config":
+            known = PARTS.get(part, known)
         known = "the model that is loaded is not" if rows[0]["field"] == "weights" else known
         return (f"{known} what it was saved with" if known else ""), ""
     found, between, where = str(cause.get("evidence") or "").partition("; first at ")

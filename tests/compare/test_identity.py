@@ -72,3 +72,19 @@ def test_several_were_and_one_was() -> None:
     assert "its keys and values were within 1, are off by 2" in sentences(told)[0]
     row["field"] = "proof"
     assert "proof was within 1, is off by 2" in sentences(told)[0]
+
+
+@pytest.mark.parametrize(
+    "field, says",
+    [
+        ("config.rms_norm_eps", "the configuration of the model that is loaded is not"),
+        ("other_weights.digest", "other weights (MLP, head, ...) of the model that is loaded are not"),
+        ("waived earlier: other_weights.digest", "other weights (MLP, head, ...) of the model"),
+        ("buffers.digest", "the buffers of the model that is loaded are not"),
+        ("adapters.active", "the adapters of the model that is loaded are not"),
+    ],
+)  # fmt: skip
+def test_what_element_6_holds_beside_the_configuration_is_called_by_its_name(field, says) -> None:
+    row = {"element": "6 model_config", "field": field, "saved": "a", "found": "b"}
+    told = sentences({"verdict": "refused", "reason": "x", "differences": [row]})[0]
+    assert told.startswith(f"Not restored: {says}")

@@ -101,6 +101,8 @@ def test_other_weights_of_the_same_shape_are_refused_by_digest(harness, moved) -
     save_file(weights, moved / "model.safetensors", {"format": "pt"})
     done = harness("task=resume", "snapshot=a", "steps=2")
     assert done.code == 3 and "other_weights" in done.out
+    assert "other weights (MLP, head, ...) of the model that is loaded are not what" in done.out
+    assert "the configuration of the model" not in done.out
 
 
 def test_nothing_is_built_on_a_snapshots_word(harness) -> None:
