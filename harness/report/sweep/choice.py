@@ -25,6 +25,7 @@ KEPT = {
     "drifted": (" with the same tokens", "The only one with the same tokens", "The same tokens"),
     "diverged": (" with the right answer", "The only right answer", "The right answer"),
 }
+NOTHING = ("", "The best", "The best")  # is kept
 
 Row = dict[str, Any]
 Options = dict[tuple[str, ...], Row]
@@ -191,7 +192,8 @@ def _best(
     asked = [(groups[name], _by_option(some, options)) for name, some in mine.items()]
     near = [_by_option(nearest(some), options) for some, _ in asked]
     level = max(grid.rank(row["verdict"]) for row in winners)
-    kept, alone, shared = KEPT.get(ORDER[level], ("", "The best", "The best"))
+    other_text = any(map(missed, winners))  # with no right answer that makes up for it
+    kept, alone, shared = NOTHING if other_text else KEPT.get(ORDER[level], NOTHING)
     only = len(set.union(*(set(own) for _, own in asked))) == max(len(own) for _, own in asked)
     alone = alone if only else shared
     words = ["smallest"] * any(_smaller(some) for some, _ in asked)

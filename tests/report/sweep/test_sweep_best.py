@@ -239,3 +239,17 @@ def test_a_time_that_noise_explains_makes_no_point_the_best(tmp_path):
     page = drawn(tmp_path, rows)
     assert marked(page) == ["0", "1"] and "over ten times another" in page
     assert "Smallest with the same tokens: prune=a or b (drifted" in page
+
+
+def test_an_answer_is_called_right_only_where_one_was_expected(tmp_path):
+    """A point of the full cache's tokens that is worse than required leaves those with others to choose among."""
+    rows = points(
+        {"prune": "a", "kl_mean": 0.5},
+        {"prune": "b", "kl_mean": 0.9, "stored_bytes": 90},
+        {"prune": "c", "kl_mean": 1e-6, "verdict": "drifted", "exit_code": 1},
+    )
+    assert "right answer" not in summary.told(rows, {})[1]
+    wrong = [{**row, "answer": "wrong"} for row in rows[:2]] + [{**rows[2], "answer": "right"}]
+    assert "with the right answer" not in summary.told(wrong, {})[1]
+    right = [{**row, "answer": "right"} for row in rows]
+    assert summary.told(right, {})[1].startswith("Smallest with the right answer: prune=b (")
