@@ -93,3 +93,21 @@ def test_how_many_points_are_safe_is_a_claim_of_the_outcome() -> None:
     assert server._claims("keydiff 25% 100% right") <= said
     for other in ("4 of 4 safe: keydiff 25% 100% right", "none of 4 safe", "no safe choice"):
         assert not server._claims(other) <= said, other
+
+
+def test_points_with_other_tokens_that_older_versions_called_the_smallest_are_no_forgery() -> None:
+    row = {"verdict": "diverged", "exit_code": 0, "reason": "", "quantize": "int8", "tokens": 9}
+    rows = [
+        row | {"point": "0", "prune": "none", "quantize": "none", "verdict": "exact", "stored_bytes": 30, "kl_mean": 0.0},
+        row | {"point": "1", "prune": "none", "verdict": "drifted", "exit_code": 1, "stored_bytes": 20, "kl_mean": 1e-6},
+        row | {"point": "2", "prune": "knorm", "stored_bytes": 10, "kl_mean": 0.496},
+        row | {"point": "3", "prune": "knorm", "quantize": "none", "stored_bytes": 15, "kl_mean": 0.4959},
+    ]  # fmt: skip
+    now = summary.told(rows, {})[1]
+    assert now.startswith("Beside prune=none quantize=none, the full cache: nearest to it (by mean KL) that is as")  # fmt: skip
+    before = now.replace(
+        "nearest to it (by mean KL) that is as required", "smallest with the right answer"
+    )
+    assert wording.older([now], before, rows) == before
+    other = before.replace("quantize=int8", "quantize=none", 1)
+    assert wording.older([now], other, rows) != other

@@ -28,4 +28,6 @@ def beside_full(said: str, rows: list[Row], axes: list[str]) -> str:
     if not said or len(whole) in (0, len(rows)):
         return said
     full = " ".join(f"{axis}=none" for axis in groups)
+    head, near, rest = said.partition(" to the full cache (")
+    said = f"{head} to it ({rest}" if near and head.startswith("Nearest") else said
     return f"Beside {full}, the full cache: {said[0].lower()}{said[1:]}"

@@ -10,6 +10,7 @@ from harness.report.sweep import (
     baseline,
     cells,
     choice,
+    conclusion,
     price,
     pruned,
     search,
@@ -120,7 +121,7 @@ def _chosen(
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
     winners = best or choice.chosen(mine, axes)
-    said = choice.told(winners, axes, mine, so_far)
+    said = conclusion.told(winners, axes, mine, so_far)
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
         pruning = baseline.beside_full(pruning, rows, axes)

@@ -13,6 +13,7 @@ from harness.report.sweep import (
     agreement,
     baseline,
     choice,
+    conclusion,
     evaluated,
     price,
     pruned,
@@ -68,7 +69,7 @@ def told(
         so_far = " so far" * bool(total and len(rows) < total)
         mine = rows if once else baseline.tried(rows, axes)
         some = choice.chosen(mine, axes)
-        sentence = choice.told(some, axes, mine, so_far)
+        sentence = conclusion.told(some, axes, mine, so_far, once)
         if not once:
             sentence = pruned.told(mine, some, axes, so_far, sentence) or sentence
             sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()

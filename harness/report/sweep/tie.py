@@ -3,9 +3,10 @@
 from typing import Any
 
 from harness.report.picture import plots
-from harness.report.sweep.choice import FEW, able
+from harness.report.sweep.choice import able
 from harness.report.sweep.distance import missed, rounded
 from harness.report.sweep.variation import asks
+from harness.report.sweep.which import FEW
 
 Row = dict[str, Any]
 

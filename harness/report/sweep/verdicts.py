@@ -15,13 +15,15 @@ from harness.snapshot.result import ORDER, UNJUDGED
 STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (
-    "Among points that were asked the same: first the one that meets what is required, then the right "
-    "answer, then one that leaves the caller's cache as it was (one that writes into it is never the best), then the "
-    "better verdict, then fewer bytes (a thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are more "
-    "than rounding (mean KL divergence, the same two digits tie); points equal in all of it tie and are marked alike, "
-    "unless one takes over ten times another's time per token in each of several questions. Where no point meets "
-    "what is required or keeps the tokens, the nearest is marked: the smaller mean KL divergence (the same two "
-    "digits tie), then fewer bytes."
+    "Among points that were asked the same: first what meets what is required, then the right answer where one is "
+    "expected, then what leaves the caller's cache as it was (what writes into it is never the best), then the better "
+    "verdict. Of points with other tokens than the full cache's and no right answer the nearer to it comes next: the "
+    "smaller mean KL divergence (the same two digits tie), without one the later first other token. Then fewer bytes (a "
+    "thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are "
+    "more than rounding (mean KL divergence, the same two digits tie). Points equal in all of it tie and are marked "
+    "alike, unless one takes over ten times another's time per token in each of several questions. A control "
+    "(prune=random) is not chosen where a policy is there. Where no point meets what is required or keeps the tokens, "
+    "what comes first by the same order is marked as the nearest."
 )
 NEAREST = (
     "Marked: the nearest to the full cache, by the smaller mean KL divergence (the same two digits tie), then fewer "

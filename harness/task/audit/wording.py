@@ -3,7 +3,17 @@
 import re
 from typing import Any
 
-from harness.report.sweep import agreement, choice, pruned, summary, tie, variation
+from harness.report.sweep import (
+    agreement,
+    baseline,
+    choice,
+    conclusion,
+    pruned,
+    summary,
+    tie,
+    variation,
+    which,
+)
 from harness.snapshot.result import ORDER
 from harness.track import contents
 
@@ -13,7 +23,7 @@ MARKED = re.compile(
 NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
 COUNTED = rf"\d+ (?:{'|'.join(ORDER)})"
 COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told the best first
-UNTOUCHED = re.compile(f"{choice.UNTOUCHED},?( |:)")
+UNTOUCHED = re.compile(f"{conclusion.UNTOUCHED},?( |:)")
 REWORDED = {  # what is best of a sweep, and how older versions said that
     "The only one within rounding": "The only one to differ by no more than rounding",
     "The only one with the same tokens": "The only one to keep every token",
@@ -37,7 +47,8 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     it, and as it was told once. rows: its points."""
     told: list[str] = []
     axes = variation.varied(rows) if rows else []
-    sentences = [*sentences, *_among_all(rows or [], axes), *_of_draws(rows or [], axes)]
+    for before in (_among_all, _of_draws, _by_bytes):
+        sentences = [*sentences, *before(rows or [], axes)]
     beside = agreement.sentence(choice.leading(rows, axes), axes, rows) if rows else ""
     alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
     sentences = [*sentences, *alone]
@@ -55,12 +66,25 @@ def _among_all(rows: list[Result], axes: list[str]) -> list[str]:
     told = []
     for so_far in ("", " so far") if rows else ():
         some = choice.leading(rows, axes)
-        said = choice.told(some, axes, rows, so_far)
+        said = conclusion.told(some, axes, rows, so_far, once=True)
         said = (
             pruned.told(rows, some, axes, so_far, said).replace("Nearest policy", "Nearest") or said
         )
         beside = [say(some, axes, rows) for say in (tie.sentence, agreement.sentence)]
         told.append(" ".join(filter(None, (said, *beside))))
+    return [said for said in told if said]
+
+
+def _by_bytes(rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while points with other tokens were called the smallest, and with the right answer."""
+    told, mine = [], baseline.tried(rows, axes)
+    for so_far in ("", " so far") if rows else ():
+        some = choice.chosen(mine, axes)
+        said = conclusion.told(some, axes, mine, so_far, once=True)
+        said = pruned.told(mine, some, axes, so_far, said) or said
+        said = f"{said} {agreement.beside(some, axes, rows)}".rstrip()
+        said = baseline.beside_full(said, rows, axes)
+        told.append(said.replace(" to it (", " to the full cache ("))
     return [said for said in told if said]
 
 
@@ -87,7 +111,7 @@ def _reworded(said: str) -> str:
 
 def _read(said: str, axes: list[str], rows: list[Result]) -> str:
     """A conclusion without what older versions said of options that the best points do not read: their values tie."""
-    for axis in (axis for axis in axes if any(choice.unread(axis, [row]) for row in rows)):
+    for axis in (axis for axis in axes if any(which.unread(axis, [row]) for row in rows)):
         key = re.escape(axis)
         tie = rf", where every value of {key} ties|(?<=value of ){key} and | and {key}(?= ties)"
         said = re.sub(tie, "", said)

@@ -18,7 +18,10 @@ def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_pat
     )
     page = drawn(tmp_path, rows)
     assert marked(page) == ["3"]
-    assert "Smallest with the same tokens: prune=d (drifted, right answer, 50 bytes)." in page
+    assert (
+        "Smallest with the same tokens that is as required: prune=d (drifted, right answer, 50 bytes)."
+        in page
+    )
 
 
 def test_where_all_points_are_alike_none_is_best(tmp_path):
@@ -252,4 +255,33 @@ def test_an_answer_is_called_right_only_where_one_was_expected(tmp_path):
     wrong = [{**row, "answer": "wrong"} for row in rows[:2]] + [{**rows[2], "answer": "right"}]
     assert "with the right answer" not in summary.told(wrong, {})[1]
     right = [{**row, "answer": "right"} for row in rows]
-    assert summary.told(right, {})[1].startswith("Smallest with the right answer: prune=b (")
+    assert summary.told(right, {})[1].startswith(
+        "Smallest with the right answer that is as required: prune=b ("
+    )
+
+
+def test_points_with_other_tokens_are_chosen_by_how_near_they_are_and_never_called_the_smallest(
+    tmp_path,
+):
+    rows = points(
+        {"prune": "a", "kl_mean": 0.608, "stored_bytes": 120, "prune.ratio": "0.5"},
+        {"prune": "a", "kl_mean": 0.619, "stored_bytes": 107},
+        {"prune": "a", "kl_mean": 0.6081, "stored_bytes": 190},
+        {"prune": "none", "kl_mean": 1e-6, "verdict": "drifted", "exit_code": 1, "stored_bytes": 140},
+    )  # fmt: skip
+    for row, codes in zip(rows, ("int8", "int8", "none", "int8")):
+        row["quantize"] = codes
+        row["prune.ratio"] = "0.25" if row["point"] == "1" else "0.5"
+    said = summary.told(rows, {})[1]
+    first = "Nearest to the full cache (by mean KL) that is as required: prune=a prune.ratio=0.5 quantize=int8 (diverged, "
+    assert said.startswith(first) and "mallest" not in said
+    page = drawn(tmp_path, rows)
+    assert marked(page) == ["0"] and first in page
+    assert "Of points with other tokens than the full cache" in page.partition("How the best is chosen")[2]  # fmt: skip
+    control = points(*({"prune": p, "kl_mean": k} for p, k in (("random", 0.1), ("a", 0.5), ("b", 0.9))))  # fmt: skip
+    control[2] |= {"verdict": "drifted", "exit_code": 1}
+    said = summary.told(control, {})[1]
+    assert said.startswith("Nearest policy to the full cache (by mean KL): prune=a (diverged"), said
+    unmeasured = [{**row, "kl_mean": None, "first_divergence": 3 - int(row["point"])} for row in rows]  # fmt: skip
+    unmeasured[3]["max_abs_diff"] = 0.1
+    assert "full cache (by the first other token) that is" in summary.told(unmeasured, {})[1]
