@@ -1,7 +1,9 @@
 """What older versions said of a sweep is accepted, and nothing else in its place."""
 
-from harness.report.sweep import summary
-from harness.task.audit import server, wording
+import json
+
+from harness.report.sweep import page, summary
+from harness.task.audit import evidence, server, wording
 
 
 def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
@@ -111,3 +113,23 @@ def test_points_with_other_tokens_that_older_versions_called_the_smallest_are_no
     assert wording.older([now], before, rows) == before
     other = before.replace("quantize=int8", "quantize=none", 1)
     assert wording.older([now], other, rows) != other
+
+
+def test_what_older_versions_told_of_the_restore_of_codes_is_no_forgery(tmp_path) -> None:
+    for name, prune, kept in (("0", "none", 9), ("1", "knorm", 4)):
+        (tmp_path / name).mkdir()
+        result = {"verdict": "drifted", "reason": "", "pruned": kept < 9, "task": "experiment",
+                  "options": {"prune": prune, "quantize": "int8"}, "size": {"tokens": 9, "kept_tokens": kept},
+                  "itself": {"against": "saved", "verdict": "equivalent"}}  # fmt: skip
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    points = [tmp_path / "0", tmp_path / "1"]
+    rows = page.rows(points)
+    assert [row["restore"] for row in rows] == ["equivalent"] * 2
+
+    def named(*restores: str) -> list[str]:
+        told = [{**row, "restore": said} for row, said in zip(rows, restores, strict=True)]
+        (tmp_path / "sweep.csv").write_text(page._csv(told))
+        return [found.what for found in evidence.summary(tmp_path, points)]
+
+    assert not named("equivalent", "equivalent") and not named("drifted", "equivalent")
+    assert named("exact", "equivalent") == named("drifted", "drifted") == ["sweep.csv: restore"]

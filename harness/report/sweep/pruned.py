@@ -14,19 +14,27 @@ Row = dict[str, Any]
 
 
 def came_back(result: Row) -> dict[str, str]:
-    """The verdict on the restore alone, as a column, where there is one beside that on a pruned state."""
+    """The verdict on the restore alone, as a column, where there is one beside that on a pruned or quantized state."""
     block = result.get("itself") or {}
-    mine = result.get("pruned") and block.get("against") == "saved" and block.get("verdict")
+    mine = block.get("against") == "saved" and block.get("verdict")
     return {RESTORE: str(block["verdict"])} if mine else {}
 
 
 def completed(rows: list[Row]) -> None:
-    """Where one point has the column: of a point that holds all that was read its restore is what was judged."""
+    """Where one point has the column: of a point that holds all that was read, as it was computed, its restore is
+    what was judged."""
     if not any(row.get(RESTORE) for row in rows):
         return
     for row in rows:
-        whole = row["verdict"] in COMPARED and row.get("kept_tokens") == row.get("tokens")
-        row[RESTORE] = row.get(RESTORE) or (row["verdict"] if whole else None)
+        exact = str(row.get("quantize") or "none") == "none"
+        row[RESTORE] = row.get(RESTORE) or (exact and once(row)) or None
+
+
+def once(row: Row) -> str | None:
+    """What older versions told in that column of a point that holds all that was read, its codes not told apart."""
+    if row.get("kept_tokens") != row.get("tokens"):
+        return None
+    return str(row["verdict"]) if row["verdict"] in COMPARED else ""
 
 
 def judged(row: Row) -> bool:

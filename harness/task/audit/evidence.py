@@ -193,6 +193,7 @@ def _swapped(
 def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     """The sweep's table against its points."""
     from harness.report.sweep import page as pages
+    from harness.report.sweep import pruned
 
     claimed = read(sweep / "sweep.json").get("finished")
     if claimed is not None and claimed != len(points):
@@ -217,6 +218,8 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
         for key, value in row.items():
             if was and key not in was:
                 continue  # a column that came later claims nothing
+            if was and key == pruned.RESTORE and was[key] == pruned.once(row):
+                continue  # what older versions told of codes
             if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])

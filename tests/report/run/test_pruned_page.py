@@ -128,6 +128,12 @@ def test_the_restore_is_a_column_beside_what_was_judged() -> None:
     rows = [dict(ROW), whole, whole | {"verdict": "failed"}]
     pruned.completed(rows)
     assert [row["restore"] for row in rows] == ["equivalent", "exact", None]
+    codes = whole | {"quantize": "int8", "verdict": "drifted", "restore": None}
+    rows = [dict(ROW), codes | pruned.came_back(RESULT | {"pruned": False}), dict(codes)]
+    pruned.completed(rows)
+    assert [row["restore"] for row in rows] == ["equivalent", "equivalent", None], (
+        "codes are no fault of it"
+    )
     plain = [{"verdict": "exact"}]
     pruned.completed(plain)
     assert plain == [{"verdict": "exact"}], "no column where nothing was pruned"
