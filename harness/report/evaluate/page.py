@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 from math import exp
-from statistics import quantiles
 from typing import Any
 
-from harness.report.evaluate import budget, choice
+from harness.report.evaluate import budget, choice, times
 from harness.report.evaluate.choice import conclusion as conclusion
 from harness.report.html import cell, section, soundness
 from harness.snapshot.cells import WORSE, best, full, is_full, name, nearest
@@ -33,7 +32,6 @@ MEASURES = {
     "contains": ("right answers", "percentage points", 100.0),
     "nll": ("expected text", "nats per token", 1.0),
 }
-MS = ".2f"  # milliseconds, of a median and of its spread
 TIMED = 5  # columns of the table up to the time of a token, whose spread comes next on the page
 
 LIKELY = (
@@ -72,13 +70,16 @@ def sections(
             "expected one. Perplexity: of the expected text itself, put straight after the question (1: no "
             "surprise); where a model answers in other words it is large though the answer is right. KL: to "
             "the full cache, along the expected text. Same tokens: said before the first one that the full "
-            "cache does not say, on average; the full cache's own row says how many there could be. Times: the "
-            "median over the prompts and the middle half of them, every cell in turn at each prompt; where these "
-            "halves overlap, no cell is the faster.",
+            "cache does not say, on average; the full cache's own row says how many there could be."
+            + times.told(answered),
             columns=[*HEADS[:TIMED], "middle half, ms", *HEADS[TIMED:]],
             rows=[
                 marked(
-                    [*row[: TIMED - 1], *_timed(row[TIMED - 1], place, answered), *row[TIMED:]],
+                    [
+                        *row[: TIMED - 1],
+                        *times.timed(row[TIMED - 1], place, answered),
+                        *row[TIMED:],
+                    ],
                     winner,
                 )
                 for place, row in zip(cells(rows), _table(rows), strict=True)
@@ -186,7 +187,7 @@ def _table(rows: list[Row]) -> list[list[Any]]:
                 where["asked"],
                 digits(budget.kib(right)),
                 round(100 * share, 1),
-                None if seconds is None else float(f"{1000 * seconds:{MS}}"),
+                None if seconds is None else float(f"{1000 * seconds:{times.MS}}"),
                 percent(right["value"]),
                 interval(right),
                 percent(values["exact"]["value"]),
@@ -196,23 +197,6 @@ def _table(rows: list[Row]) -> list[list[Any]]:
             ]
         )
     return made
-
-
-def _timed(
-    median: float | None, place: tuple[Any, ...], answered: dict[str, list[Row]]
-) -> list[Any]:
-    """A cell's milliseconds per token and their spread, to as many digits."""
-    return ["" if median is None else cell(f"{median:{MS}}", kind="n"), _spread(place, answered)]
-
-
-def _spread(place: tuple[Any, ...], answered: dict[str, list[Row]]) -> str:
-    """The quartiles of a cell's milliseconds per token over the prompts: `0.71-1.90`; what was timed once has none."""
-    some = [a["per_token_s"] for said in answered.values() for a in said if _place(a) == place]
-    known = [1000 * seconds for seconds in some if seconds is not None]
-    if len(known) < 2:
-        return "timed once" if known else ""
-    low, _, high = quantiles(known, n=4, method="inclusive")
-    return f"{low:{MS}}-{high:{MS}}"
 
 
 def digits(size: float) -> float | int:

@@ -281,24 +281,30 @@ def test_the_front_holds_what_nothing_smaller_matches() -> None:
 
 
 def test_a_median_and_its_spread_have_as_many_digits_so_that_it_lies_inside() -> None:
-    from harness.report.evaluate.page import _timed
+    from harness.report.evaluate.times import timed
 
     place = dict.fromkeys(("prune", "quantize", "budget", "cache", "asked"), "none")
     answered = {str(n): [{**place, "per_token_s": t}] for n, t in enumerate((1.312e-3, 1.318e-3, 1.324e-3))}  # fmt: skip
-    median, spread = _timed(1.32, tuple(place.values()), answered)
+    median, spread = timed(1.32, tuple(place.values()), answered)
     assert (median["text"], median["kind"], spread) == ("1.32", "n", "1.31-1.32")
-    assert _timed(2.0, tuple(place.values()), {})[0]["text"] == "2.00"
-    assert _timed(None, tuple(place.values()), {}) == ["", ""]
+    assert timed(2.0, tuple(place.values()), {})[0]["text"] == "2.00"
+    assert timed(None, tuple(place.values()), {}) == ["", ""]
 
 
 def test_the_table_has_the_spread_of_its_times_and_the_digits_of_the_sentence() -> None:
-    from harness.report.evaluate.page import _spread, digits
+    from harness.report.evaluate.page import digits
+    from harness.report.evaluate.times import spread, told
 
     place = dict.fromkeys(("prune", "quantize", "budget", "cache", "asked"), "none")
     times = (0.001, 0.002, 0.003, 0.004, 0.005)
     answered = {str(n): [{**place, "per_token_s": t}] for n, t in enumerate(times)}
-    assert _spread(tuple(place.values()), answered) == "2.00-4.00", "quartiles, in milliseconds"
-    assert _spread(tuple(place.values()), {"0": answered["0"]}) == "timed once"
+    assert spread(tuple(place.values()), answered) == "2.00-4.00", "quartiles, in milliseconds"
+    assert spread(tuple(place.values()), {"0": answered["0"]}) == "timed once"
+    answered |= {"5": [{**place, "per_token_s": None}]}
+    assert "Times: the median over the first 5 of 6 prompts and the middle half of these" in told(answered)  # fmt: skip
+    assert told({"0/after": answered["0"], "0/before": answered["1"]}) == " Times: of 1 prompt."
+    assert "median over 2 prompts and" in told({n: answered[n] for n in "01"})
+    assert told({"5": answered["5"]}) == ""
     assert [digits(x) for x in (47.47, 304.2, 0.0977, 76.0)] == [47.5, 304, 0.0977, 76]
 
 
