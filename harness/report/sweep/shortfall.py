@@ -8,10 +8,13 @@ from harness.report.sweep.verdicts import STOPPED
 from harness.snapshot.result import counted
 
 FEW = 3  # points that are named one by one
+EIGHT = ("int8", "fp8_e4m3", "fp8_e5m2")  # quantizers of as many bits as there are
 TRY = {
     "prune": "keep more of the context (a larger prune.ratio or prune.tokens)",
     "policy": "choose another policy (here keeping more of the context brings the logits no nearer)",
     "quantize": "keep codes of more bits (quantize=int8)",
+    "codes": "keep no codes (quantize=none)",
+    "allow": "keep no codes (quantize=none), or allow what they change (compare.require=drifted)",
     "mutated": "choose a cache that leaves yours as it was (cache=cloned or cache=view)",
     "": "follow what the page of such a point says under Diagnosis",
 }
@@ -30,6 +33,8 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     some = [f"{_called(row, axes)}: {_far(row)}" for row in failed[:FEW]]
     more = f"; {len(failed) - FEW} more below" * (len(failed) > FEW)
     ways = dict.fromkeys(way for row in failed for way in _ways(row))
+    if "allow" in ways:  # which says it too
+        ways.pop("codes", None)
     if "prune" in ways and _refuted(measured):
         ways.pop("prune")
         ways["policy"] = None
@@ -61,6 +66,12 @@ def _far(row: Row) -> str:
 
 
 def _ways(row: Row) -> list[str]:
-    ways = [group for group in ("prune", "quantize") if str(row.get(group, "none")) != "none"]
+    ways = ["prune"] * (str(row.get("prune", "none")) != "none")
+    codes = str(row.get("quantize", "none"))
+    if codes != "none" and row["verdict"] == "drifted" and not ways:
+        ways.append("allow")  # more bits than a code has move the logits, too
+    elif codes != "none":
+        eight = codes in EIGHT or str(row.get("quantize.bits")) == "8"
+        ways.append("codes" if eight else "quantize")
     ways += ["mutated"] * (str(row.get("mutated")) == "True")
     return ways or [""]

@@ -26,6 +26,19 @@ def test_which_failed_by_how_much_and_what_to_try() -> None:
     assert shortfall.sentence([ROW | {"verdict": "refused"}], ["prune"], False) == ""
 
 
+def test_codes_of_eight_bits_are_not_told_to_have_more() -> None:
+    def tried(*changes: dict) -> str:
+        rows = [ROW | {"prune": "none", "quantize": "int8"} | change for change in changes]
+        return shortfall.sentence(rows, ["quantize"], False).partition("Try to ")[2]
+
+    allow = "keep no codes (quantize=none), or allow what they change (compare.require=drifted)."
+    assert tried({"verdict": "drifted"}) == tried({"verdict": "drifted"}, {}) == allow
+    assert tried({"verdict": "drifted", "quantize": "int4"}) == allow, "int8 drifts as well"
+    assert tried({}) == tried({"quantize": "kivi", "quantize.bits": "8"}) == "keep no codes (quantize=none)."  # fmt: skip
+    assert tried({"quantize": "int4"}) == "keep codes of more bits (quantize=int8)."
+    assert tried({"prune": "snapkv", "verdict": "drifted"}).endswith("; or keep no codes (quantize=none).")  # fmt: skip
+
+
 def test_a_point_that_writes_into_the_callers_cache_is_never_the_best() -> None:
     plain = {"exit_code": 0, "stored_bytes": 10, "answer": None}
     wrote = plain | {"verdict": "exact", "mutated": True, "point": "0"}
