@@ -48,7 +48,7 @@ def chat(folder, turns, reload, form="safetensors"):
     return sizes
 
 
-@pytest.mark.parametrize("reload", [True, False])
+@pytest.mark.parametrize("reload", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_chat_grows_with_its_new_tokens(tmp_path, reload):
     sizes = chat(tmp_path, 48, reload)
     first, second = sum(sizes[:24]), sum(sizes[24:])

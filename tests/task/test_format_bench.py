@@ -26,7 +26,10 @@ def test_where_there_is_room_it_is_always_the_same(positions: int | None) -> Non
 
 @pytest.mark.parametrize(
     "model, weights",
-    [("tiny", "the model&#39;s own weights"), ("tiny_gpt2", "seeded random weights")],
+    [
+        ("tiny", "the model&#39;s own weights"),
+        pytest.param("tiny_gpt2", "seeded random weights", marks=pytest.mark.slow),
+    ],
 )
 def test_every_format_is_measured_and_gives_back_every_byte(
     harness, monkeypatch, model: str, weights: str

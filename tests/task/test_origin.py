@@ -78,7 +78,7 @@ def test_another_model_is_refused_before_a_weight_is_read(harness, moved, monkey
         json.dumps(config | {"num_hidden_layers": 9})
     )
     done = harness("task=resume", "snapshot=a", "model=path", "model.path=more", "steps=2")
-    assert done.code == 3 and ", is a 9-layer llama at more" in done.out, done.out
+    assert done.code == 3 and ", are a 9-layer llama at more" in done.out, done.out
 
 
 def test_weights_that_are_gone_are_said_so(harness, moved) -> None:
