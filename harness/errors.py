@@ -82,6 +82,9 @@ class UntrustedPlugin(ConfigProblem):
 
 FEW = 8  # differences that are still listed where the first explains the others
 MANY = 40  # names that are still listed one by one
+STRANGE = (
+    "is not part of this snapshot"  # says of a fault that a file lies there which nobody saved
+)
 REFERRED = "which this one goes on from"  # says of a fault that it is in another snapshot's folder
 MISSING_PARENT = (
     "It refers to another snapshot: put that one into the same folder, under any name, or, where both lie together, "
@@ -95,6 +98,9 @@ DAMAGED_PARENT = (
 
 def mending(faults: Sequence[str]) -> str:
     """What can be done about the faults of a snapshot."""
+    if faults and all(f.endswith(STRANGE) for f in faults):
+        it = "that file" if len(faults) == 1 else "those files"
+        return f"Every file that was saved is whole: take {it} out of its folder. `restore.strict=false` does not waive it."
     missing = any("does not lie beside it" in f for f in faults)
     whole = "Restore it from a backup or save it again; "
     if all(REFERRED in f for f in faults) and not missing:

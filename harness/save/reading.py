@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from harness import machine, variants
-from harness.errors import REFERRED, HarnessError, InputProblem, SnapshotInvalid, Untrusted
+from harness.errors import REFERRED, STRANGE, HarnessError, InputProblem, SnapshotInvalid, Untrusted
 from harness.process import shown
 from harness.save import cipher, contents, files, lineage
 from harness.save.access import Access
@@ -168,7 +168,7 @@ class Reading:
     def _strangers(self) -> None:
         expected = (contents.names(self.manifest) | {"tokenizer"}) - self._inherited
         for name in sorted(files.listing(self.source) - expected):
-            self.faults.append(f"{name} is not part of this snapshot")
+            self.faults.append(f"{name} {STRANGE}")
 
     def _too_large(self) -> bool:
         """Refuse to unpack what cannot fit: a manifest may declare anything. Counted is what will be

@@ -127,3 +127,23 @@ def test_every_fault_is_listed_at_once(family, tmp_path):
     assert len(damaged) == 4
     for name in [*(p.name for p in damaged), "stranger"]:
         assert any(name in fault for fault in found), (name, found)
+
+
+def test_a_file_that_nobody_saved_is_to_be_taken_out_where_it_is_the_only_fault(family, tmp_path):
+    shutil.copytree(family / "safetensors", tmp_path / "x")
+    place = tmp_path / "x" / "p"
+    for names, it in ((["hello.txt"], "that file"), (["hello.txt", "more.txt"], "those files")):
+        for name in names:
+            (place / name).touch()
+        with pytest.raises(SnapshotInvalid) as problem:
+            store.load(place)
+        assert problem.value.remedy.startswith(
+            f"Every file that was saved is whole: take {it} out of its folder."
+        )
+        assert "backup" not in str(problem.value)
+    with next(place.glob("*-*.safetensors")).open("ab") as file:
+        file.write(b"!")
+    with pytest.raises(
+        SnapshotInvalid, match=r"hello\.txt is not part(.*\n)*Restore it from a backup"
+    ):
+        store.load(place)
