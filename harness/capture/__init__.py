@@ -70,9 +70,19 @@ def check_vocabulary(loaded: Any, ids: torch.Tensor | Sequence[int]) -> None:
     """Raise InputProblem when the tokenizer made `ids` that the model has no embedding for."""
     ids = torch.as_tensor(ids)
     if ids.numel() and (largest := int(ids.max())) >= (rows := vocabulary(loaded)):
+        built = "architecture" in getattr(loaded, "origin", ())  # of keys, not of a folder
         raise InputProblem(
             f"the tokenizer made token {largest}, but this model knows {rows} tokens. Give the "
-            "model's own tokenizer (model.tokenizer=DIR), or a larger model.config.vocab_size."
+            f"model's own tokenizer (model.tokenizer=DIR){', or a larger model.config.vocab_size' * built}."
+        )
+
+
+def check_layers(loaded: Any) -> None:
+    """Raise UnsupportedModel for a model without a layer: it remembers nothing."""
+    if loaded.layers < 1:
+        raise UnsupportedModel(
+            f"this model has no layer (num_hidden_layers: {loaded.layers}), so it remembers nothing that could be captured. "
+            "Give one that has layers."
         )
 
 
@@ -115,6 +125,7 @@ def capture(
     Raises InputProblem for a prompt that is too long and for what is not finite, UnsupportedModel for a cache of
     unknown kind.
     """
+    check_layers(loaded)
     check_length(loaded, int(mask.sum(dim=1).max()), 1)
     check_vocabulary(loaded, ids)
     check_memory(loaded, *ids.shape)

@@ -83,8 +83,20 @@ def test_what_does_not_fit_the_model_is_one_plain_message(captured) -> None:
     session, made = captured(TEXT)
     with pytest.raises(InputProblem, match="positions"):
         check_length(session.loaded, made.state.tokens, 10**6)
-    with pytest.raises(InputProblem, match="knows"):
+    with pytest.raises(InputProblem, match=r"knows .*\(model\.tokenizer=DIR\)\.$"):
         check_vocabulary(session.loaded, torch.tensor([[10**6]]))
+
+
+def test_of_a_declared_shape_the_vocabulary_can_be_declared_larger_and_layers_are_needed(
+    session,
+) -> None:
+    small = ("hidden_size:32", "num_attention_heads:2", "num_hidden_layers:0", "vocab_size:9")
+    asked = ("model=shape", "model.architecture=llama", f"+model.config={{{','.join(small)}}}")
+    loaded, ids = session(*asked).loaded, torch.tensor([[8, 9]])
+    with pytest.raises(InputProblem, match=r"knows 9 .*, or a larger model\.config\.vocab_size\.$"):
+        check_vocabulary(loaded, ids)
+    with pytest.raises(UnsupportedModel, match=r"no layer \(num_hidden_layers: 0\)"):
+        capture(loaded, ids, torch.ones_like(ids), {})
 
 
 def test_a_layer_of_unknown_kind_is_refused() -> None:
