@@ -33,6 +33,12 @@ def test_every_option_says_what_it_is(group: str, option: str) -> None:
     assert len(first) <= 120
 
 
+def test_the_comment_on_dtype_names_all_of_them() -> None:
+    lines = (CONF / "config.yaml").read_text().splitlines()
+    (said,) = (line.partition("# ")[2] for line in lines if line.startswith("dtype:"))
+    assert said.split(", ") == list(config.DTYPES)
+
+
 def test_options_and_files_agree() -> None:
     from harness.save.registry import format_of
 
