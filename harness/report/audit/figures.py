@@ -3,6 +3,7 @@ the digests of the elements, and of a run that was refused what it names of the 
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ LISTS = {
     "diagnosis.picture": "errors by layer and token, in noise floors",
     "known.elements": "digests of what had been read",
 }
+WORDED = ("text.token_ids", "text.restored_ids", "elements", "known.elements")  # no figures
 CAME = ("refused", "failed")
 BLOCKS = {
     "metrics": "every figure of the logits",
@@ -118,7 +120,8 @@ def flat(tree: Any) -> list[Any]:
 def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
     """What a headline says of a run: `came` to no end or None, its `verdict`, `named` of a refusal, how many `figures`, how many
     of them the `same`, how many `tokens`."""
-    was, now = figures(recorded), figures(again)
+    was = figures(recorded)
+    same, every = tally(recorded, again)
     tokens = sum(len(values) for key, values in lists(recorded).items() if key.startswith("text."))
     named = [what for what in NAMED if f"diagnosis.{what}" in was]
     named += [key for key in ("differences", "faults") if recorded.get(key)]
@@ -126,10 +129,20 @@ def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any
         "came": came(recorded),
         "verdict": recorded.get("verdict"),
         "named": [*named, "reason"],
-        "figures": len(was),
-        "same": sum(was[key] == now.get(key) for key in was),
+        "figures": every,
+        "same": same,
         "tokens": tokens,
     }
+
+
+def tally(one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of the record's figures the second run has to the last digit, and how many there are: each that has a
+    name, and those of every list of figures."""
+    was, now, was_, now_ = figures(one), figures(two), lists(one), lists(two)
+    pairs = [(value, now.get(what)) for what, value in was.items()]
+    for what in (key for key in was_ if key not in WORDED):
+        pairs += zip_longest(was_[what], now_.get(what, [])[: len(was_[what])])
+    return sum(a == b for a, b in pairs), len(pairs)
 
 
 def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]) -> tuple[str, list[list[Any]]]:  # fmt: skip
@@ -148,8 +161,8 @@ def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]
         bound = held.get(what) or {} if first != second else {}
         row = [LISTS[what], short(len(first)), beside(first, second)]
         made.append(row + [bound.get(key, "") for key in ("held_to", "why")] * bool(held))
-    alike = sum(was.get(what) == now.get(what) for what in was)
-    count = f"{alike} of {len(was)}" if alike < len(was) else f"all {len(was)}"
+    alike, every = tally(one, two)
+    count = f"{alike:,} of {every:,}" if alike < every else f"all {every:,}"
     of = "what it names of the refusal" if came(one) == "refused" else "its figures"
     return (f"Of {of} {count} are the same to the last digit." if was else ""), made
 

@@ -127,7 +127,9 @@ def _again(folder: Path, evidence: dict[str, Any]) -> list[dict[str, Any]]:
         said, figures = audited.rows(one, two, held)
         copies = _copies(folder, told)
         if many and figures and all(_said(row[2]) in (audited.SAME, "") for row in figures):
-            alike.append([point, len(figures), *copies, cell(told["record"], kind="digest")])
+            alike.append(
+                [point, audited.tally(one, two)[1], *copies, cell(told["record"], kind="digest")]
+            )
             continue
         figures.append(["both in full", *copies, *["", ""] * bool(held)])
         where = _where(told["where"])

@@ -69,6 +69,20 @@ def test_an_audit_shows_what_was_recorded_beside_what_came_again(tmp_path):
     assert len(figures.rows(one, two, {})[1][0]) == 3
 
 
+def test_every_figure_that_an_audit_compares_is_counted_those_of_lists_too():
+    one = {"verdict": "exact", "metrics": {"kl_max": 1.0}, "curves": {"restored": {"kl": [1.0, 2.0, 3.0]}},
+           "noise_floor": {"kl_max": 4.0}, "text": {"token_ids": [1, 2]},
+           "elements": [{"name": "kv_cache", "digest": "a"}]}  # fmt: skip
+    two = {**one, "curves": {"restored": {"kl": [1.0, 2.5, 3.5]}}, "noise_floor": {"kl_max": 4.5}}
+    assert figures.tally(one, two) == (3, 6) and figures.tally(one, one) == (6, 6)
+    told = figures.told(one, two)
+    assert (told["figures"], told["same"], told["tokens"]) == (6, 3, 2)
+    assert figures.rows(one, two, {})[0] == "Of its figures 3 of 6 are the same to the last digit."
+    assert figures.within([told]).startswith("all 2 tokens and 3 of 6 figures are the same to the")
+    shorter = {**one, "curves": {"restored": {"kl": [1.0]}}}
+    assert figures.tally(one, shorter) == (4, 6) and figures.tally(shorter, one) == (4, 4)
+
+
 def test_two_figures_of_an_audit_have_as_many_digits_as_tell_them_apart():
     assert figures.apart(0.340000001, 0.351) == ("0.34", "0.351")
     assert figures.apart(1.20338070535834e-05, 1.20339e-05) == ("1.20338e-05", "1.20339e-05")
