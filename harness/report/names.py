@@ -72,6 +72,7 @@ NAMES = {
     "evaluate.kv_bytes": "bytes of keys and values held",
     "evaluate.nll": "nats per token of the expected answer",
     "evaluate.kl": "KL divergence from the full cache (nats)",
+    "evaluate.divergence_step": "tokens said before the first other one",
     "evaluate.per_token_s": "seconds per token",
 }
 FLOOR = "noise floor:  how far rounding alone parts two right ways to compute the same"

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.report.audit import answered
 from harness.report.html import cell
 from harness.report.names import plain
 from harness.snapshot.elements import spoken
-from harness.snapshot.result import ORDER, UNJUDGED, counted
+from harness.snapshot.result import ORDER, ROWS, UNJUDGED, counted, outcome
 
 DIGITS = 6  # of two figures that are not the same
 SHORT = 26  # characters that no narrow screen breaks
@@ -27,7 +28,13 @@ LISTS = {
     "diagnosis.picture": "errors by layer and token, in noise floors",
     "known.elements": "digests of what had been read",
 }
-WORDED = ("text.token_ids", "text.restored_ids", "elements", "known.elements")  # no figures
+WORDED = (
+    "text.token_ids",
+    "text.restored_ids",
+    "elements",
+    "known.elements",
+    answered.ANSWERS,
+)  # no figures
 CAME = ("refused", "failed")
 BLOCKS = {
     "metrics": "every figure of the logits",
@@ -43,25 +50,32 @@ UNTIMED = "Not compared: times, memory that was in use, the command that was typ
 
 
 def results(folder: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The recorded `result.json` and that of the second run, from their copies in the audit's `folder`."""
+    """The recorded `result.json` and that of the second run, from their copies in the audit's `folder`, with what an
+    evaluation said (`answered.KEY`)."""
     sides = []
     for side in ("recorded", "again"):
         path = copy(folder, told, side)
-        sides.append(json.loads(path.read_text("utf-8")) if path and path.is_file() else {})
+        one = json.loads(path.read_text("utf-8")) if path and path.is_file() else {}
+        files = {name: copy(folder, told, side, name) or folder for name in (answered.SAID, ROWS)}
+        sides.append(one | {answered.KEY: answered.lists(files.__getitem__)} if one else one)
     return sides
 
 
-def copy(folder: Path, told: Mapping[str, Any], side: str) -> Path | None:
-    """Where the copy of the `result.json` of one side lies."""
-    named = (told.get(side) or {}).get("result.json") or {}
+def copy(
+    folder: Path, told: Mapping[str, Any], side: str, file: str = "result.json"
+) -> Path | None:
+    """Where the copy of a file of one side lies."""
+    named = (told.get(side) or {}).get(file) or {}
     return folder / Path(str(named["file"])).name if named.get("file") else None
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What came out, by its name; of a run that was refused, what it names of that."""
-    made = {key: result[key] for key in ("verdict",) if result.get(key)}
+    """What came out, by its name; of a run that was refused, what it names of that. Of a task that judges and stores
+    nothing no verdict and no sizes."""
+    made = {key: result[key] for key in ("verdict",) if result.get(key) and outcome(result)}
     for block in ("metrics", "oracle", "size"):
-        for key, value in (result.get(block) or {}).items():
+        some = result.get(block) or {}
+        for key, value in some.items() if block != "size" or any(some.values()) else ():
             if value is not None:
                 made[f"{block}.{key}"] = counted(key, value)
     if came(result):
@@ -89,6 +103,7 @@ def lists(result: Mapping[str, Any]) -> dict[str, list[Any]]:
     for key in ("noise_floor", "soundness"):
         made[key] = [v for v in flat(result.get(key)) if type(v) in (int, float)]
     made["diagnosis.picture"] = flat((result.get("diagnosis") or {}).get("picture"))
+    made |= result.get(answered.KEY) or {}
     return {key: values for key, values in made.items() if values}
 
 
@@ -96,16 +111,26 @@ def covered(folder: Path, document: Mapping[str, Any]) -> str:
     """What of the records was held beside the second run's, and what not, where any was run again to its end."""
     ended = [told for told in (document.get("evidence") or {}).values() if not told.get("came")]
     recorded = [results(folder, told)[0] for told in ended]
-    held = [said for key, said in BLOCKS.items() if any(flat(one.get(key)) for one in recorded)]
+    held = [said for key, said in BLOCKS.items() if any(_holds(one, key) for one in recorded)]
     if not held:
         return ""
+    if any(one.get(answered.KEY) for one in recorded):
+        held = [*answered.MEASURED, *held]
+    if any(map(outcome, recorded)):
+        held = ["the verdict", *held]
     how = (
         "each the same to the last bit"
         if exact(document)
         else "each within its bound, where its row names one"
     )
     how = "" if document["differences"] else f"; {how}"
-    return f"Compared: {listed(['the verdict', *held])}{how}. {UNTIMED}"
+    return f"Compared: {listed(held)}{how}. {UNTIMED}"
+
+
+def _holds(result: Mapping[str, Any], block: str) -> bool:
+    """Whether a block of a record says anything; sizes that are all zero are those of what stores nothing."""
+    values = flat(result.get(block))
+    return any(values) if block == "size" else bool(values)
 
 
 def flat(tree: Any) -> list[Any]:
@@ -119,8 +144,9 @@ def flat(tree: Any) -> list[Any]:
 
 def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
     """What a headline says of a run: `came` to no end or None, its `verdict`, `named` of a refusal, how many `figures`, how many
-    of them the `same`, how many `tokens`."""
-    was = figures(recorded)
+    of them the `same`, how many `tokens`, how many `answers` of an evaluation, how many of them the `same_answers`."""
+    was, said = figures(recorded), (recorded.get(answered.KEY) or {}).get(answered.ANSWERS, [])
+    heard = (again.get(answered.KEY) or {}).get(answered.ANSWERS, [])
     same, every = tally(recorded, again)
     tokens = sum(len(values) for key, values in lists(recorded).items() if key.startswith("text."))
     named = [what for what in NAMED if f"diagnosis.{what}" in was]
@@ -132,6 +158,8 @@ def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any
         "figures": every,
         "same": same,
         "tokens": tokens,
+        "answers": len(said),
+        "same_answers": sum(a == b for a, b in zip(said, heard)),
     }
 
 
@@ -159,12 +187,12 @@ def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]
     for what in dict.fromkeys([*was_, *now_]):
         first, second = was_.get(what, []), now_.get(what, [])
         bound = held.get(what) or {} if first != second else {}
-        row = [LISTS[what], short(len(first)), beside(first, second)]
+        row = [LISTS.get(what) or answered.label(what), short(len(first)), beside(first, second)]
         made.append(row + [bound.get(key, "") for key in ("held_to", "why")] * bool(held))
     alike, every = tally(one, two)
     count = f"{alike:,} of {every:,}" if alike < every else f"all {every:,}"
     of = "what it names of the refusal" if came(one) == "refused" else "its figures"
-    return (f"Of {of} {count} are the same to the last digit." if was else ""), made
+    return (f"Of {of} {count} are the same to the last digit." if every else ""), made
 
 
 def label(what: str) -> str:
@@ -231,10 +259,12 @@ def reproduced(document: Mapping[str, Any], runs: bool = False) -> str:
 
     said = []
     if judged:
-        whole = "what was compared" if left_out else "every figure and token"
+        ended = [e for e in entries if not e.get("came")]
+        each = "answer" if ended and all(e.get("answers") for e in ended) else "token"
+        whole = "what was compared" if left_out else f"every figure and {each}"
         how = document["compared"]
         if exact(document):
-            said.append(f"{whole}{of(judged)} is reproduced, {how}")
+            said.append(f"{whole}{of(judged)} is reproduced, {how}{answers(ended)}")
         else:
             said.append(f"what was compared{of(judged)} is reproduced: {within(entries)}")
         said[-1] += verdicts(entries)
@@ -249,6 +279,13 @@ def reproduced(document: Mapping[str, Any], runs: bool = False) -> str:
     if left_out:
         said.append(f"not compared: {', '.join(left_out)}")
     return "; ".join(said)
+
+
+def answers(entries: Sequence[Mapping[str, Any]]) -> str:
+    """How many answers and figures evaluations have; nothing of other runs."""
+    asked = [e for e in entries if e.get("answers")]
+    counts = [(sum(e[key] for e in asked), key[:-1]) for key in ("answers", "figures")]
+    return f" ({', '.join(machine.many(*count) for count in counts)})" if asked else ""
 
 
 def verdicts(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -275,11 +312,16 @@ def within(entries: Sequence[Mapping[str, Any]]) -> str:
     if not every:
         return "figures within their stated bounds"
     count = f"all {every:,}" if same == every else f"{same:,} of {every:,}"
+    said, alike = (sum(e.get(key) or 0 for e in judged) for key in ("answers", "same_answers"))
+    share = f"all {said:,}" if alike == said else f"{alike:,} of {said:,}"
     told = (
         f"all {tokens:,} tokens and " * bool(tokens)
+        + f"{share} answers and " * bool(said)
         + f"{count} figures are the same to the last digit"
     )
-    return told if same == every else f"{told}, the others within their stated bounds"
+    return (
+        told if (same, alike) == (every, said) else f"{told}, the others within their stated bounds"
+    )
 
 
 def listed(words: list[str]) -> str:

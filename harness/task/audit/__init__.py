@@ -15,7 +15,7 @@ from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
-from harness.report.audit import figures
+from harness.report.audit import answered, figures
 from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
@@ -96,7 +96,12 @@ def _kept(cfg: Config, folder: Path, point: Path, fresh: Path) -> dict[str, Any]
     nothing = "stages" in recorded or keeps_none(recorded)
     return {
         **report.kept(folder, point, fresh),
-        **figures.told(recorded, again),
+        **figures.told(
+            *(
+                r | {answered.KEY: answered.lists(p.joinpath)}
+                for p, r in ((point, recorded), (fresh, again))
+            )
+        ),
         "kept": place.is_dir() if place else None if nothing else False,
         "salted": sealed(place),
         "deleted": deleted(cfg, point),

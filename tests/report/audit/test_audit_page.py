@@ -96,3 +96,49 @@ def test_two_long_texts_are_shown_where_they_differ() -> None:
     assert audit._told(told, "recorded") == was, "where there is room, all of it"
     digests = {"what": "d", "recorded": "a" * 30 + "b", "found": "a" * 30 + "c"}
     assert not audit._told(digests, "found", 24).startswith("...")
+
+
+def test_an_audit_of_an_evaluation_counts_its_answers_and_the_figures_of_its_cells(tmp_path):
+    """And has no row of what such a record does not have."""
+    result = {"task": "evaluate", "verdict": "unjudged", "size": {"tokens": 0, "kv_bytes": 0},
+              "soundness": {"paths": [{"error": 1e-9}]}}  # fmt: skip
+    cell = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after",
+            "kv_bytes": 90.0, "kept_tokens": 9.0}  # fmt: skip
+    row = [cell | {"measure": m, "value": v} for m, v in (("contains", 1.0), ("kl", 0.5))]
+    moved = [*row[:1], row[1] | {"value": 0.25}]
+    for side, table, ids in (("recorded", row, [1, 2]), ("again", moved, [1, 3])):
+        (tmp_path / f"{side}-result.json").write_text(json.dumps(result))
+        (tmp_path / f"{side}-evaluate.json").write_text(json.dumps(table))
+        said = [{"ids": [7]}, {"ids": ids}]
+        (tmp_path / f"{side}-answers.jsonl").write_text("\n".join(map(json.dumps, said)))
+    told = {"record": "ab" * 32, "where": {}, "noise_floor": {}, "floors": {},
+            **{side: {n: {"file": f"{side}-{n}"} for n in ("result.json", "evaluate.json", "answers.jsonl")}
+               for side in ("recorded", "again")}}  # fmt: skip
+    one, two = figures.results(tmp_path, told)
+    said, rows = figures.rows(one, two, {})
+    assert said == "Of its figures 4 of 5 are the same to the last digit."
+    shown = [[c["text"] if isinstance(c, dict) else c for c in row] for row in rows]
+    assert shown == [
+        ["figures of the yardstick: its plain runs and their bounds", "1", "the same"],
+        ["answers, by their tokens", "2", "1 is another, the first is number 2"],
+        ["share of right answers, of each cell", "1", "the same"],
+        [
+            "KL divergence from the full cache (nats), of each cell",
+            "1",
+            "1 is another, the first is number 1",
+        ],
+        ["bytes of keys and values held, of each cell", "1", "the same"],
+        ["tokens kept, of each cell", "1", "the same"],
+    ]
+    counted = figures.told(one, two)
+    assert figures.within([counted]) == (
+        "1 of 2 answers and 4 of 5 figures are the same to the last digit, the others within their stated bounds"
+    )
+    document = {"verdict": "same", "run": "runs/s", "points": 1, "compared": "bitwise", "differences": [],
+                "environment": {"p": []}, "evidence": {"p": {**told, **figures.told(one, one)}}}  # fmt: skip
+    assert audit.sentence(document) == (
+        "Every figure and answer of 1 run is reproduced, bitwise (2 answers, 5 figures)."
+    )
+    assert figures.covered(tmp_path, document).startswith(
+        "Compared: every answer, right answers, likelihood, divergence and bytes of every cell and the yardstick"
+    )
