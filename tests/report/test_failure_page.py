@@ -26,7 +26,7 @@ def test_a_refused_run_says_what_where_and_how_to_mend_it(refused) -> None:
     page = (done.folders[0] / "report.html").read_text()
     headline = page.split('class="conclusion"')[1].split("</p>")[0]
     first = done.result["differences"][0]
-    assert done.code == 3 and f"was {first['saved']}, is {first['found']})." in headline
+    assert done.code == 3 and f"were {first['saved']}, are {first['found']})." in headline
     words = "Not restored: the model that is loaded is not what it was saved with (element"
     assert words in headline, headline
     assert f"cause:  {words[14:-9]}" in done.out and done.result["conclusion"].startswith(words)
