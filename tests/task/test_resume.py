@@ -117,7 +117,7 @@ def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, 
     said = streamed.removeprefix(" what is k ?")
     assert "read:         ' what is k ?'" in resumed.out
     assert f"continuation: {said!r} (4 tokens generated)" in resumed.out
-    assert f"{size['tokens']} tokens ({results[0]['size']['tokens']} were read)" in resumed.out
+    assert f"{size['tokens']} tokens ({results[0]['size']['tokens']} were restored)" in resumed.out
     results[0]["next"]["digest"] = "0" * 64  # what it wrote, written again, is something else
     assert [d.what for d in compare(*results, [])] == ["next.digest"]
     page = (run / "report.html").read_text()

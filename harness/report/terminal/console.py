@@ -319,9 +319,9 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What it cost: bytes, seconds, what became of the cache that was handed in."""
     size, moved = result["size"], result["mutation"]
     if after := (result.get("next") or {}).get("size"):
-        told, size = f" ({size['tokens']:,} were read)", after
+        told, size = f" ({size['tokens']:,} were restored)", after
     else:
-        told = " read" * ("streamed" in result["text"])
+        told = " restored" * ("streamed" in result["text"])
     kept = size["kept_tokens"]
     tokens = f"{size['tokens']:,} token{'s' * (size['tokens'] != 1)}{told}" + (
         f", {kept:,} kept" if kept != size["tokens"] else ""
