@@ -44,6 +44,7 @@ def _parts(state: State) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | Non
 def _finite(tensor: torch.Tensor) -> bool:
     if not tensor.is_floating_point() or not tensor.numel():
         return True
+    tensor = tensor.float() if tensor.dtype.itemsize == 1 else tensor  # float8 knows no order
     return bool(torch.stack(tensor.detach().aminmax()).isfinite().all())  # NaN comes through
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import harness as api
-from harness.capture import capture, pad_left
+from harness.capture import capture, finite, pad_left
 from harness.capture.finite import check_finite
 from harness.errors import InputProblem
 
@@ -81,6 +81,11 @@ def test_padding_may_hold_anything_and_logits_are_looked_at(captured) -> None:
     endless = replace(state, logits=state.logits.clone().fill_diagonal_(-torch.inf))
     with pytest.raises(InputProblem, match=r"the logits .* Use dtype=float64, or check"):
         check_finite(loaded, endless)
+
+
+def test_weights_in_float8_can_be_looked_at() -> None:
+    for value, sound in ((1.0, True), (torch.nan, False)):
+        assert finite._finite(torch.tensor([0.5, value]).to(torch.float8_e4m3fn)) is sound
 
 
 def test_from_python_such_a_state_is_judged_and_not_saved(session, tmp_path) -> None:
