@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from harness.config import SamplingConfig
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, InputProblem
 from harness.model.ending import Ended, Ending
 from harness.snapshot.state import State
 
@@ -81,7 +81,7 @@ class Sampler:
 
     def choose(self, logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Next ids `[batch, 1]` int64 on CPU; of a row that has ended, padding. Advances the
-        generator unless greedy."""
+        generator unless greedy. Raises InputProblem where it is to draw of logits that are no numbers."""
         ended = self.ended(ids)
         if self.plain:
             token = logits.argmax(-1, keepdim=True).cpu()
@@ -89,6 +89,13 @@ class Sampler:
             token = self._scores(logits, ids).argmax(-1, keepdim=True)
         else:
             shares = self.probabilities(logits, ids)
+            if not bool(shares.isfinite().all()):
+                kind = str(logits.dtype).removeprefix("torch.")
+                other = "dtype=bfloat16 or dtype=float32" if kind == "float16" else "another dtype"
+                raise InputProblem(
+                    f"after {ids.shape[1]} tokens the logits are NaN or infinite in {kind}, so no token can be drawn of "
+                    f"them. Use {other}, or sampling=greedy, whose verdict tells of it."
+                )
             token = torch.multinomial(shares, 1, generator=self._generator)
         return token.masked_fill(ended[:, None], self.ending.pad) if bool(ended.any()) else token
 

@@ -6,7 +6,7 @@ from transformers import GenerationConfig
 
 import harness
 from harness.config import SamplingConfig
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, InputProblem
 from harness.model.ending import Ended, Ending
 from harness.model.sampler import Sampler
 
@@ -150,6 +150,15 @@ def test_rows_end_for_themselves() -> None:
     sampler._begin(1, None)
     logits = torch.nn.functional.one_hot(torch.tensor([7, 7]), 10).float()
     assert sampler.choose(logits, ids).tolist() == [[5], [7]]
+
+
+def test_of_logits_that_are_no_numbers_nothing_is_drawn() -> None:
+    ids, logits = torch.tensor([[9, 1, 2]]), torch.zeros(1, 10, dtype=torch.float16)
+    sampler = Sampler(SamplingConfig("sample"))
+    sampler.choose(logits.index_fill(1, torch.tensor([4]), -torch.inf), ids)  # ruled out, no more
+    for value in (torch.nan, torch.inf):
+        with pytest.raises(InputProblem, match=r"^after 3 tokens .* in float16, .*dtype=bfloat16"):
+            sampler.choose(logits.index_fill(1, torch.tensor([4]), value), ids)
 
 
 DECLARED = {
