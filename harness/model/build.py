@@ -198,9 +198,8 @@ def _no_tokenizer(where: str, why: str) -> InputProblem:
 def _cannot_load(
     settings: ModelConfig, place: str, problem: Exception, away: str | None, broken: str | None
 ) -> str:
-    option = (
-        "" if settings.name == place else f"model={settings.name}: "
-    )  # Python names the place itself
+    named_already = settings.path or settings.name == place  # as Python does with either
+    option = "" if named_already else f"model={settings.name}: "
     if broken:
         return f"{option}cannot load '{place}': {broken}"
     if (
