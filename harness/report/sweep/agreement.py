@@ -17,11 +17,16 @@ Row = dict[str, Any]
 
 def beside(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """All of it, in sentences; empty where there is nothing."""
+    return " ".join(each(winners, axes, rows))
+
+
+def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
+    """The same, each by itself."""
     mine = tried(rows, axes)
     if not any(row.get("prune") == CONTROL for row in winners):
         mine = policies(mine, axes)
     said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
-    return " ".join(filter(None, [*said, control(winners, axes, rows)]))
+    return list(filter(None, [*said, control(winners, axes, rows)]))
 
 
 def control(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

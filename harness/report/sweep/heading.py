@@ -22,12 +22,11 @@ from harness.report.sweep.summary import counted, counts, searched
 from harness.report.sweep.verdicts import STOPPED
 
 LONG = 100  # characters; what is said below so many begins a line of its own
+MOST = 2 * LONG  # characters on top
 FEW = 4  # options that are named one by one
 DRAWS = "The seed draws nothing with sampling=greedy."
 SAME = "so every point is the same run: sampling=sample draws"
 IDLE = "could not begin"
-
-BESIDE = (agreement.beside, price.caution)
 
 Row = dict[str, Any]
 
@@ -44,26 +43,26 @@ def told(
     badge = found or _badge(rows, bad, left)
     first = _opening(folder, rows, axes, badge, total, alone) * (not found or bool(left))
     wrong = _answerless(rows)
+    below: list[str] = []
     lost = search.hopeless(rows, ways) or wrong
     answer = search.conclusion(rows, ways, sure)
     if lost:
         answer += " No point gives a right answer." if wrong else " None reaches anything."
     else:
-        first, more = _chosen(folder, rows, axes, ways, first, left)
+        first, (more, *below) = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more} {cells.alone(folder, rows)}".rstrip()
     if axes == ["seed"] and rows[1:] and seeds.inert(rows, axes):
         first = f"{DRAWS[:-1]}, {SAME}.\n{first}".strip()
-    long = len(first) > LONG or any(row["verdict"] in STOPPED for row in rows)
-    apart = "\n" if long else " "
-    text = f"{first}{apart}{answer.strip()}".strip()
+    text = "\n".join(filter(None, [_top(first, answer.strip(), rows), *below]))
     if not alone and not left:
         tried = baseline.tried(rows, axes)
         text += f"\n{shortfall.sentence(tried, axes, bool(choice.short_of(tried)))}".rstrip()
     if not choice.chosen(baseline.tried(rows, axes), axes) and all(
         str(row.get("mutated")) == "True" for row in rows
     ):
-        text += " None is called best: every point writes into your cache."
-    text += f" {mixed} of them were run by other code." * bool(mixed)
+        text += "\nNone is called best: every point writes into your cache."
+    was = "was" if mixed == 1 else "were"
+    text += f"\n{machine.many(mixed, 'point')} {was} run by other code than the rest." * bool(mixed)
     tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))
     return badge, text.strip(), tone
 
@@ -109,15 +108,16 @@ def _tally(folder: Path, rows: list[Row]) -> str:
 
 def _chosen(
     folder: Path, rows: list[Row], axes: list[str], ways: dict[str, int], first: str, left: int
-) -> tuple[str, str]:
-    """`first`, without it where what follows counts the points itself, and which point to choose."""
+) -> tuple[str, list[str]]:
+    """`first`, without it where what follows counts the points itself, and which point to choose, below which each
+    further sentence is a line."""
     if axes[1:] and seeds.inert(rows, axes):
         seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
         once = [row for row in rows if row["seed"] == seed]
-        own, said = _chosen(folder, once, axes, ways, first, left)
+        own, (said, *below) = _chosen(folder, once, axes, ways, first, left)
         for few in ("All {}", "None of {}"):
             said = said.replace(f"{few.format(len(once))} ", f"{few.format(len(rows))} ", 1)
-        return own, _joined(said, DRAWS)
+        return own, [said, *below, DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
     winners = best or choice.chosen(mine, axes)
@@ -125,16 +125,25 @@ def _chosen(
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
         pruning = baseline.beside_full(pruning, rows, axes)
-        return own, _joined(pruning, *(say(winners, axes, rows) for say in BESIDE))
+        return own, [pruning, *_beside(winners, axes, rows)]
     if winners and not best:
-        more = [say(winners, axes, rows) for say in BESIDE]
         said = baseline.beside_full(said, rows, axes)
-        return first, _joined(said, *more, price.sentence(winners, axes, rows))
-    return first, cells.conclusion(folder, rows)
+        return first, [said, *_beside(winners, axes, rows), price.sentence(winners, axes, rows)]
+    return first, [cells.conclusion(folder, rows)]
 
 
-def _joined(*sentences: str) -> str:
-    return " ".join(filter(None, sentences))
+def _beside(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
+    """What is said beside the points that are chosen."""
+    return [*agreement.each(winners, axes, rows), price.caution(winners, axes, rows)]
+
+
+def _top(first: str, answer: str, rows: list[Row]) -> str:
+    """How many points came out how, and which to choose: where that is long the one to choose begins, but where points
+    came to no end."""
+    stopped = any(row["verdict"] in STOPPED for row in rows)
+    if not (stopped or len(first) > LONG or len(first) + len(answer) > MOST):
+        return f"{first} {answer}".strip()
+    return "\n".join(filter(None, (first, answer) if stopped else (answer, first)))
 
 
 def _answerless(rows: list[Row]) -> bool:

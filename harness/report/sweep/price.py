@@ -31,7 +31,7 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
         largest.get("stored_bytes") or 0
     ):
         part = best["stored_bytes"] / largest["stored_bytes"]
-        said.append(f"it takes {part:.0%} of the bytes of {_named(largest, axes)}, the largest")
+        said.append(f"{part:.0%} of the bytes of {_named(largest, axes)}, the largest")
     for key, words in TIMES.items():
         timed = [row for row in others if row.get(key)]
         least = min(timed, key=lambda row: row[key], default=None)
@@ -40,7 +40,7 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
             there = _named(least, axes)
             said.append(f"{words} {mine / least[key]:.1f} times as long as in {there}, the fastest")
     timed_once = " (timed once)" * any("times as long" in part for part in said)
-    return f"Beside the others {'; '.join(said)}{timed_once}." if said else ""
+    return f"What the point chosen costs: {'; '.join(said)}{timed_once}." if said else ""
 
 
 def _named(row: Row, axes: list[str]) -> str:

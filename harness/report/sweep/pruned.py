@@ -78,7 +78,7 @@ def told(
     if not every(rows) or any(row["verdict"] != "diverged" for row in rows):
         return ""
     number = len(rows)
-    first = "It came" if number == 1 else f"All {number} came"
+    first = "The pruned point came" if number == 1 else f"All {number} came"
     said = f"{first} back as saved; pruning changes tokens in {'it' if number == 1 else 'each'}, as is allowed."
     if any(row.get("answer") for row in rows):  # which came before how near a point is
         return f"{said} {more}".rstrip()

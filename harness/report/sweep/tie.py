@@ -25,5 +25,5 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     told = [*called[:FEW], *[f"{len(called) - FEW} more"] * (len(called) > FEW)]
     nats = f"{rounded(winners[0]['kl_mean']):g} nats"
     one = not winners[1:]
-    verbs = ("It ties", "takes") if one else ("They tie", "take")
-    return f"{verbs[0]} with {' and '.join(told)} to two digits ({nats}) and {verbs[1]} the fewest bytes."
+    verbs = ("ties", "takes") if one else ("tie", "take")
+    return f"The nearest {verbs[0]} with {' and '.join(told)} to two digits ({nats}) and {verbs[1]} the fewest bytes."

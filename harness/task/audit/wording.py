@@ -29,6 +29,10 @@ REWORDED = {  # what is best of a sweep, and how older versions said that
     "The only one with the same tokens": "The only one to keep every token",
     " within rounding": " that differs by rounding",
     " with the same tokens": " that keeps every token",
+    "The nearest ties with": "It ties with",
+    "The nearest tie with": "They tie with",
+    "The pruned point came back": "It came back",
+    "the pruned point came back": "it came back",
 }
 Result = dict[str, Any]
 

@@ -190,15 +190,19 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     page = drawn(tmp_path, rows)
     best = (
         "None of 3 keeps the tokens. The nearest: prune=b (diverged, mean KL 0.52 nats, 90 bytes). "
-        "It ties with prune=c to two digits (0.52 nats) and takes the fewest bytes."
+        "The nearest ties with prune=c to two digits (0.52 nats) and takes the fewest bytes."
     )
-    assert best in page and marked(page) == ["1"] and "The best:" not in page
+    assert (
+        best.replace("). The", ').</p><p class="soft">The') in page
+        and marked(page) == ["1"]
+        and "The best:" not in page
+    )
     assert ' best nearest">' in page and ' best">' not in page
     asks = "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
     assert f"best:         {best} {asks}" in summary.closing(tmp_path, rows, 3, [])
     assert summary.told(rows, {}) == ("3 diverged", best)
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
-    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes). It ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
+    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes).</p><p class=\"soft\">The nearest ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
     allowed = [{**row, "verdict": "drifted"} for row in rows]
     apart = "Smallest with the same tokens: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
     assert apart in drawn(tmp_path, allowed)

@@ -87,13 +87,13 @@ def test_points_refused_alike_each_in_its_own_folder_are_one_line_that_reaches_t
 def test_the_opening_of_a_sweep_says_what_was_varied_and_a_long_one_stands_alone(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(heading, "_chosen", lambda *given: (given[4], "The best: x."))
+    monkeypatch.setattr(heading, "_chosen", lambda *given: (given[4], ["The best: x."]))
     rows = points(*({"verdict": "exact", "cache": name} for name in ("dynamic", "view")))
     said = [heading.told(tmp_path, rows, ["cache"], {}, total, 0)[1] for total in (2, 5)]
     assert said[0] == "2 points over cache, each run to its end. The best: x."
     assert said[1] == "2 of 5 points over cache have run. The best: x."
     many = [row | {"seed": s, "cache": row["cache"] * 9} for row in rows for s in "12"]
-    opening, best = heading.told(tmp_path, many, ["cache", "seed"], {}, 4, 0)[1].splitlines()
+    best, opening = heading.told(tmp_path, many, ["cache", "seed"], {}, 4, 0)[1].splitlines()
     assert opening.startswith("4 points over seed: ") and best == "The best: x."
 
 

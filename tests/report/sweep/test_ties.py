@@ -22,7 +22,7 @@ def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked(
                     for r, (kl, size, first) in zip(("0.25", "0.5", "0.1"), measured)))  # fmt: skip
     axes = ["prune.ratio"]
     assert [row["point"] for row in choice.chosen(rows, axes)] == ["0"]
-    said = "It ties with prune.ratio=0.5 to two digits (0.13 nats) and takes the fewest bytes."
+    said = "The nearest ties with prune.ratio=0.5 to two digits (0.13 nats) and takes the fewest bytes."
     assert told(rows, axes) == said
     apart = [rows[0] | {"kl_mean": 0.1361}, *rows[1:]]
     assert [row["point"] for row in choice.chosen(apart, axes)] == ["1"] and told(apart, axes) == ""
@@ -33,7 +33,7 @@ def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked(
     many = points(*({"prune": p, "stored_bytes": 90 + i} for i, p in enumerate("abcdefg")))
     assert "with prune=b and prune=c and prune=d and 3 more to" in told(many, ["prune"])
     twice = points({"prune": "a"}, {"prune": "b"}, {"prune": "c", "stored_bytes": 99})
-    assert told(twice, ["prune"]).startswith("They tie with prune=c to two digits (0.52 nats) and take ")  # fmt: skip
+    assert told(twice, ["prune"]).startswith("The nearest tie with prune=c to two digits (0.52 nats) and take ")  # fmt: skip
 
 
 def test_without_a_divergence_the_later_first_other_token_is_nearer() -> None:
