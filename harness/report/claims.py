@@ -9,10 +9,12 @@ from harness.report.html import cell, grouped, prose, section
 from harness.report.picture import axes, plots
 from harness.report.sweep import scatter
 
-MEASURED = (
-    "What is often said of caches, put to a measurement in this run. A noise "
-    "floor is what another order of the same sums does to a logit, a shift the largest change of any logit."
+BEYOND = 4.0  # noise floors that a shift must exceed before it is called one
+FLOORS = (
+    "A noise floor is what another order of the same sums does to a logit, a shift the largest change of any logit; "
+    f"one of up to {BEYOND:g} noise floors counts as noise."
 )
+MEASURED = f"What is often said of caches, put to a measurement in this run. {FLOORS}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def _one(row: dict[str, Any], layout: Layout, many: bool) -> dict[str, Any]:
     facts = (("Measured with", row["model"]), ("Conditions", row["conditions"]))
     said = [row["because"], *(f"{name}: {what}." for name, what in facts if what)]
     alone = [f"It alone: `task.only=[{row['claim']}]`."] * many
-    parts = [section("", text=" ".join([*said, *alone]))]
+    floors = [FLOORS] * (not many and any("noise_floors" in key for key in figures))
+    parts = [section("", text=" ".join([*said, *floors, *alone]))]
     told = layout.single(figures)
     words = any(
         isinstance(value, str) for value in told.values()

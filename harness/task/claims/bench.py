@@ -12,12 +12,12 @@ from harness.model.loaded import Loaded
 from harness.pipeline import clock
 from harness.pipeline.noise import noise
 from harness.pipeline.session import Session
+from harness.report.claims import BEYOND as BEYOND
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 from harness.tokenizer.policy import encode
 
 HOLDS, REFUTED, DEPENDS = "holds", "refuted", "depends"
-BEYOND = 4.0  # noise floors that a shift must exceed before it is called one
 TEXT = (
     "let k be 5 . the bird sang . the old man walked to the river . let m be 42 . "
     "what is k ? k is 5 . the rain fell on the house . let x be 7 . "
