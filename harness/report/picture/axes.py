@@ -7,6 +7,7 @@ from typing import Any
 
 ROOM = 0.08  # of an axis beyond its first and last value: half a mark needs it
 ALIKE = 0.01  # an axis spans at least that share of its values: to a byte nobody looks
+WIDER = 4  # times at most: what is wider has fewer points to a unit
 MARK, STEP, ABREAST = 6.0, 7.0, 42.0  # points: marks nearer hide one another; apart; a row at most
 
 
@@ -55,6 +56,20 @@ def abreast(
             at = drawn[x, groups[place]]
             if at != x:
                 aside[place] = float(back.transform((at * pixel, y * pixel))[0]) - xs[place]
+    return aside
+
+
+def within(axis: Any, xs: list[float], ys: list[float], groups: list[int]) -> list[float]:
+    """As `abreast`, where the axis reaches as far as the row does: it is made wider for the whole marks of a row."""
+    aside = abreast(axis, xs, ys, groups)
+    for _ in range(WIDER):
+        low, high = axis.get_xlim()
+        half = MARK * (high - low) * axis.figure.dpi / 72 / axis.bbox.width
+        at = [x + by for x, by in zip(xs, aside, strict=True) if by]
+        if not at or (min(at) - half >= low and max(at) + half <= high):
+            break
+        axis.set_xlim(min(low, min(at) - half), max(high, max(at) + half))
+        aside = abreast(axis, xs, ys, groups)
     return aside
 
 

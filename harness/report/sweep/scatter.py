@@ -56,9 +56,10 @@ def scatter(
     heights = [float(r[y]) for r in shown]
     groups, large = markers(rows, shape), list(markers(rows, size))
     own = [list(groups).index(str(r[shape])) if shape else 0 for r in shown]
-    footed(axis, heights + list((floors or {}).values()))
+    every = heights + list((floors or {}).values())
+    footed(axis, every)
     if beside.startswith(WHOLE) and axis.get_yscale() == "linear":
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, (1 + axes.ROOM) * max(every, default=0.0) or 1.0)
     slots = _slots(axis, shown, places, heights, own, size)
     if names:
         named(made, axis, brief(names))
@@ -72,7 +73,7 @@ def scatter(
             )
         else:
             axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
-        aside = axes.abreast(axis, places, heights, slots)
+        aside = axes.within(axis, places, heights, slots)
     moved = [] if names else [place for place, by in enumerate(aside) if by]
     axis.plot([places[i] for i in moved], [heights[i] for i in moved], linestyle="none", marker="|",
               markersize=TRUE, color=INK, markeredgewidth=0.8)  # fmt: skip

@@ -297,3 +297,20 @@ def test_nothing_crosses_the_name_of_the_dashed_line(monkeypatch, cells, measure
     bars = [p.transformed(b.get_transform()) for b in axis.collections for p in b.get_paths()]
     assert drawn and bars
     assert not [path for path in (*drawn, *bars) if path.intersects_bbox(box, filled=False)]
+
+
+def test_a_row_of_marks_at_an_end_of_an_axis_and_marks_at_a_whole_share_stand_inside(monkeypatch):
+    axis = drawn((24.0, 97.0))
+    aside = axes.within(axis, [97.0] * 12, [0.5] * 12, list(range(12)))
+    half = axes.MARK / 2 * (axis.get_xlim()[1] - axis.get_xlim()[0]) * axis.figure.dpi / 72
+    assert 97 + max(aside) + half / axis.bbox.width <= axis.get_xlim()[1]
+    assert axis.get_xlim()[0] == 24.0, "and no wider than that"
+    alone = drawn((24.0, 97.0))
+    assert axes.within(alone, [24.0], [0.5], [0]) == [0.0] and alone.get_xlim() == (24.0, 97.0)
+    made = []
+    monkeypatch.setattr(plots, "label", lambda axis, *told: made.append(axis))
+    rows = [{**row, "top1_agreement": share} for row, share in zip(ROWS, (100.0, 70.0, 100.0, 70.0))]  # fmt: skip
+    scatter.scatter(rows, "stored_bytes", "top1_agreement", lambda row: "good", ("cache", None), "t", "x", "%")  # fmt: skip
+    (axis,) = made
+    low, high = axis.transData.transform([(0, 100.0), (0, axis.get_ylim()[1])])[:, 1]
+    assert (high - low) * 72 / axis.figure.dpi >= scatter.SIZE / 2 and axis.get_ylim()[0] == 0
