@@ -32,7 +32,7 @@ GENERATE = {
     "generate": "a cache of all tokens but the last, all ids handed over",
     "generate_new_ids": "a cache of all tokens but the last, that one id and a mask over all handed over",
     "generate_whole": "a cache of all tokens, all ids handed over: the last is fed again, one place late",
-    "generate_twice": "a cache that an earlier `generate` went on with: it holds that answer's tokens",
+    "generate_twice": "a cache that an earlier generate() went on with: it holds that answer's tokens",
 }
 ONTO = "several_at_once"
 FAILURES = (ValueError, TypeError, RuntimeError, ImportError, AttributeError, NotImplementedError, AssertionError,

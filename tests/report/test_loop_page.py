@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+from harness.engine import library
 from harness.report import html, loop
 from harness.report.picture import plots
 from harness.report.referee import cases
@@ -62,3 +63,7 @@ def test_a_referee_says_how_many_cases_are_right_before_the_worst_one_and_how_ea
     assert all(how for _, how, _ in why["rows"][:2]), "no empty cell"
     assert [round(cases.share(row) or 0, 3) for row in rows] == [0.5, 1e5, 4.5e5]
     assert cases.panel([case("hit", "unjudged", None)]) == "", "nothing was measured"
+
+
+def test_how_a_case_comes_back_has_no_backticks_which_a_cell_would_show() -> None:
+    assert not any("`" in said for said in (*library.GENERATE.values(), *referee.MEANT.values()))
