@@ -115,8 +115,10 @@ def _chosen(
         seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
         once = [row for row in rows if row["seed"] == seed]
         own, (said, *below) = _chosen(folder, once, axes, ways, first, left)
-        for few in ("All {}", "None of {}"):
-            said = said.replace(f"{few.format(len(once))} ", f"{few.format(len(rows))} ", 1)
+        said = said.replace(f"None of {len(once)} ", f"None of {len(rows)} ", 1)
+        few, many = map(pruned.came, (len(once), len(rows)))
+        for now, then in ((few, many), (few.capitalize(), many.capitalize())):
+            said = said.replace(now, then, 1)
         return own, [said, *below, DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)

@@ -63,11 +63,22 @@ def pills(rows: list[Row], words: str) -> list[dict[str, str]]:
     """Both verdicts on such a sweep, as `html.page` has them; empty of another. words: what the points came to."""
     if not every(rows):
         return []
-    said = "restored as saved" if len(rows) == 1 else f"all {len(rows)} restored as saved"
+    said = f"{whole(len(rows))} restored as saved" if rows[1:] else "restored as saved"
     return [
         {"text": said, "kind": "good", "sign": "\u2713"},
         {"text": f"pruning: {words}", "kind": "soft", "sign": ""},
     ]
+
+
+def whole(number: int) -> str:
+    """`both` of two points, `all 3` of more."""
+    return "both" if number == 2 else f"all {number}"
+
+
+def came(number: int) -> str:
+    """That so many points came back, as the beginning of a sentence."""
+    who = "the pruned point" if number == 1 else whole(number)
+    return f"{who} came back as saved"
 
 
 def told(
@@ -78,8 +89,8 @@ def told(
     if not every(rows) or any(row["verdict"] != "diverged" for row in rows):
         return ""
     number = len(rows)
-    first = "The pruned point came" if number == 1 else f"All {number} came"
-    said = f"{first} back as saved; pruning changes tokens in {'it' if number == 1 else 'each'}, as is allowed."
+    first = came(number)
+    said = f"{first[0].upper()}{first[1:]}; pruning changes tokens in {'it' if number == 1 else 'each'}, as is allowed."
     if any(row.get("answer") for row in rows):  # which came before how near a point is
         return f"{said} {more}".rstrip()
     known = [row for row in winners if row.get("kl_mean") is not None]

@@ -31,6 +31,8 @@ REWORDED = {  # what is best of a sweep, and how older versions said that
     " with the same tokens": " that keeps every token",
     "The nearest ties with": "It ties with",
     "The nearest tie with": "They tie with",
+    "Both came back": "All 2 came back",
+    "both came back": "all 2 came back",
     "The pruned point came back": "It came back",
     "the pruned point came back": "it came back",
 }

@@ -84,13 +84,13 @@ def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -
     sweep.write(tmp_path, rows, 2)
     page = (tmp_path / "sweep.html").read_text()
     said = headline(page)
-    assert said.startswith("All 2 came back as saved; pruning changes tokens in each, as is allowed. Nearest to the "
+    assert said.startswith("Both came back as saved; pruning changes tokens in each, as is allowed. Nearest to the "
                            "full cache by mean KL: prune.ratio=0.25 (0.13 nats, 137 KiB).")  # fmt: skip
     below = re.findall('<p class="soft">(.*?)</p>', page.partition("</style>")[2], re.S)
     assert below[1:3] == ["The nearest ties with prune.ratio=0.5 to two digits (0.13 nats) and takes the fewest bytes.",
                           "One prompt says how these runs compare, not which policy is better in general: for that, "
                           "task=evaluate."], "each a line of its own"  # fmt: skip
-    assert "all 2 restored as saved" in page and "pruning: 2 diverged" in page
+    assert "both restored as saved" in page and "pruning: 2 diverged" in page
     main = page.partition("</style>")[2]
     assert not re.search(r'class="[^"]*\bbad\b', main) and "2 allowed" not in main
     assert "2 is allowed" not in main and "Off: " not in main and "Try to" not in main
@@ -143,7 +143,7 @@ def test_the_restore_is_a_column_beside_what_was_judged() -> None:
 
 def test_a_sweep_is_told_by_the_new_words_and_by_those_of_older_versions() -> None:
     rows = [ROW, ROW | MORE]
-    assert summary.told(rows, {}, 2)[1].startswith("All 2 came back as saved;")
+    assert summary.told(rows, {}, 2)[1].startswith("Both came back as saved;")
     assert summary.told(rows, {}, 2, once=True)[1].startswith("None of 2 keeps the tokens.")
     found = [
         {"point": str(i), "verdict": "unjudged", "prune.ratio": ratio, "evaluate.contains": 1.0, "evaluate.kv_bytes": size}

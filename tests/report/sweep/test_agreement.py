@@ -5,6 +5,7 @@ from pathlib import Path
 from sweeps import points
 
 from harness.report.sweep import agreement, choice, heading, summary
+from harness.task.audit import wording
 
 ROW = {
     "verdict": "diverged", "outcome": "diverged", "exit_code": 0, "restore": "equivalent", "reason": "",
@@ -84,7 +85,7 @@ def test_a_budget_that_the_best_does_not_read_is_said_to_tie_by_nobody() -> None
     ]
     rows[3]["kl_mean"] = 0.01
     said = summary.told(rows, {}, 4)[1]
-    assert said.startswith("Beside prune=none, the full cache: all 2 came back as saved;")
+    assert said.startswith("Beside prune=none, the full cache: both came back as saved;")
     assert "by mean KL: prune=random prune.ratio=0.5 (0.01 nats" in said
     assert "no policy" in said and "ratio=0.25" not in said
 
@@ -102,3 +103,21 @@ def test_a_sweep_over_a_seed_that_draws_nothing_says_so_first(tmp_path) -> None:
     rows[1]["kl_mean"], rows[1]["kl_max"] = 0.5, 0.7
     _, text, _ = heading.told(tmp_path, rows, ["seed"], {}, 3, 0)
     assert "draws nothing" not in text
+
+
+def test_who_came_back_as_saved_is_named_one_both_or_all(tmp_path) -> None:
+    whole = {"prune": "none", "verdict": "equivalent", "outcome": "equivalent", "kept_tokens": 97}
+    rows = [
+        ROW | change | {"point": str(i)} for i, change in enumerate((whole, {"prune": "snapkv"}))
+    ]
+    now = summary.told(rows, {}, 2)[1]
+    assert now.startswith("Beside prune=none, the full cache: the pruned point came back as saved;")
+    before = now.replace("the pruned point came", "it came")
+    assert wording.older([now], before, rows) == before, "as older versions said it"
+    seeds = [
+        ROW | {"prune": p, "kl_mean": k, "seed": s, "point": f"{p}{s}"}
+        for p, k in (("snapkv", 0.5), ("knorm", 0.7))
+        for s in "12"
+    ]
+    _, text, _ = heading.told(tmp_path, seeds, ["prune", "seed"], {}, 4, 0)
+    assert "All 4 came back as saved;" in text and "Both" not in text, text
