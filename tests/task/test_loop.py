@@ -195,6 +195,9 @@ def test_trace_and_record(tmp_path):
     assert all(r["top"][0][1] >= r["probability"] for r in trace)
     assert result["size"]["kept_tokens"] == 9 and result["loop"]["budget"] == 9
     assert result["mutation"]["mutated"] is False
+    said = (folder / "report.html").read_text().partition("What was said")[2].partition("</pre>")[0]
+    assert result["text"]["prompt"].startswith("<bos>") and result["text"]["placed"] == "<bos>"
+    assert "prompt: " in said and "bos" not in said, "which nobody typed"
     state, manifest = store.load(folder / "snapshot")
     assert state.documents["generation"]["steps"] == 12
     assert manifest["documents"]["kv_format"]["pruned"][-1]["policy"] == "keep_last"

@@ -181,6 +181,8 @@ def _step(key: str, value: Any) -> str:
 def _text(said: dict[str, Any], done: str = "", judged: bool = True) -> dict[str, Any]:
     said, without = numbered(said), said.get("without_text") or []
     said |= {part: "".join(pieces) for part, pieces in (said.get("pieces") or {}).items()}
+    if placed := said.get("placed"):  # which nobody typed
+        said = {**said, "prompt": str(said["prompt"]).removeprefix(placed)}
     parts = ("prompt", "read", "expected", "continuation", "restored")
     if "streamed" in said:
         read, answer = streamed(said)

@@ -23,7 +23,7 @@ EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", 
          "length_after", "bytes_copied_per_token"), "text": ("token_ids", "restored_ids", "prompt"),
          "model": ("name", "revision", "commit")}  # fmt: skip
 # words and choices that follow from the run; a record from before there were such claims nothing
-SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.ended",
+SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.placed", "text.ended",
         "text.added", "text.streamed", "text.steps", "text.read", "text.apart", "text.apart_ids", "text.pieces", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
         "model.option", "snapshot.format", "snapshot.format_version", "quantization.quantizer", "pruned_from",
         "loop.first_step", "loop.steps", "loop.ended", "loop.budget", "loop.mutated_steps", "chat.turns",

@@ -100,11 +100,13 @@ def begin(line: Line, source: Stored | None) -> tuple[State, Sampler]:
 
 
 def texts(session: Session, state: State, start: int) -> dict[str, Any]:
-    """What was read and what the loop wrote after its first `start` tokens."""
-    decode, ids = session.loaded.tokenizer.decode, state.token_ids[0].tolist()
+    """What was read and what the loop wrote after its first `start` tokens; `placed`: the token before all text."""
+    tokenizer, ids = session.loaded.tokenizer, state.token_ids[0].tolist()
+    decode = tokenizer.decode
+    placed = {"placed": decode(ids[:1])} if ids[:1] == [tokenizer.bos_token_id] else {}
     written = record(session.loaded.tokenizer, {"continuation": ids[start:]})
     written |= {"token_ids": ids[start:]}
-    return {"prompt": decode(ids[:start]), **written, "account": []}
+    return {"prompt": decode(ids[:start]), **placed, **written, "account": []}
 
 
 def check_positions(session: Session, state: State, steps: int) -> None:
