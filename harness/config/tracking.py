@@ -53,7 +53,8 @@ def check_uri(uri: str | None) -> None:
     kind = scheme.partition("+")[0]  # postgresql+psycopg2
     if not colon and kind in ("databricks", "databricks-uc", "uc"):
         return
-    if not colon or kind == "file" or "/" in scheme or "." in scheme:
+    host = rest[:1].isdigit()  # 127.0.0.1:5000
+    if not colon or kind == "file" or "/" in scheme or ("." in scheme and not host):
         raise ConfigProblem(
             f"track.uri={uri} is a folder, in which MLflow 3 keeps no runs any more. Give a database "
             "(sqlite:///PATH.db) or a server (http://HOST:PORT)."

@@ -18,6 +18,8 @@ from harness.track import contents, snapshot
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
 LIMIT = 8000  # characters of a tag, as a description is: MLflow cuts the rest, mid-word
+AGAIN = "Run it again"
+TAKEN = f"{AGAIN} (its `out=` is taken by now: give another, or `overwrite=true`)"
 CUT = "more rows."  # where a table has lost its last ones
 UNITS = {
     "max_abs_diff": "logits", "mean_abs_diff": "logits", "max_ulp": "units in the last place", "kl_mean": "nats",
@@ -57,7 +59,8 @@ def note(
     if result.get("task") == "diff":
         table = _differing(result)
     once = _here(launched.of_point(folder), there)
-    again = "\n\n".join(filter(None, (commanded(once), audited(run_id, there))))
+    taken = TAKEN if re.search(r" '?out=", once) and " overwrite=true" not in once else AGAIN
+    again = "\n\n".join(filter(None, (commanded(once, taken), audited(run_id, there))))
     if result.get("task") == contents.AUDIT:
         again = commanded(once, "Audit the same again")
     elif (
@@ -148,7 +151,7 @@ def _quoted(text: str) -> str:
     return f"`{said}`"
 
 
-def commanded(told: str, what: str = "Run it again") -> str:
+def commanded(told: str, what: str = AGAIN) -> str:
     """A command and what it does: in a block of its own where a line of code would lose text; empty without one."""
     fence = "```"
     if "`" not in told and "\n" not in told:

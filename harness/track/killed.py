@@ -83,6 +83,7 @@ def _kept(folder: Path) -> str:
 
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
     again = description.commanded(job["again"])
+    place = f"Folder: `{shown(Path(folder))}`\n\n" * Path(folder).is_dir()
     return {
         "outcome": WORD,
         "conclusion": job["reason"][: contents.PARAM_LIMIT],
@@ -90,5 +91,5 @@ def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
         "task": job["options"]["task"],
         **provenance.tags(Path(folder), shown(Path(folder))),
         **provenance.source(job.get("commit")),
-        "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\nFolder: `{shown(Path(folder))}`\n\n{again}",
+        "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\n{place}{again}",
     }

@@ -10,6 +10,7 @@ _SAID = {
     "No space left": "the disk is full",
     "disk is full": "the disk is full",
     "readonly database": "it can only be read",
+    "<!doctype html": "what answers there is no MLflow, or not at this path",
     "Current state is deleted": "this experiment was deleted there; restore it (`mlflow experiments restore`), or give "
     "another track.experiment",
     "out-of-date database schema": "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address",

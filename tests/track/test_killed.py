@@ -93,3 +93,7 @@ def test_what_a_job_without_a_last_word_had_finished_is_told(tmp_path) -> None:
     (tags,) = told
     assert tags["reason"].endswith(f"; kept: the finished snapshot {tmp_path / 'snapshot'}")
     assert f"Folder: `{tmp_path}`" in tags["mlflow.note.content"]
+    gone = tmp_path / "gone"
+    stopped.begin(str(gone), **stopped.known({"name": "x"}, gone, {"task": "experiment"}))
+    stopped.settle(lambda config: Store(), None)
+    assert "Folder:" not in told[1]["mlflow.note.content"], "it was removed: nothing was in it"
