@@ -293,6 +293,9 @@ def _no_pair(word: str, argv: list[str]) -> str:
         more = takewhile(lambda a: "=" not in a and not a.startswith("-"), argv[first + 1 :])
         text = " ".join([argv[first].replace("'", ""), *more])
         return f'{word} is not key=value. A text with blanks needs quotes: "{text}"'
+    follows = argv[at + 1] if argv[at : at + 1] == [bare] and argv[at + 1 :] else ""
+    if bare in Config.__dataclass_fields__ and bare not in schemas() and follows.isalnum():
+        return f"{word} is not key=value. Did you mean {bare}={follows}?"
     if bare in options("task"):
         return f"{word} is not key=value. Did you mean task={bare}?"
     if bare in (*schemas(), "experiment"):

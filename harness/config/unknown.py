@@ -1,5 +1,6 @@
 """A key that there is not: what was probably meant by it."""
 
+import sys
 from dataclasses import fields, is_dataclass
 
 from harness import variants
@@ -45,6 +46,12 @@ def _nested(above: list[str], part: str, known: list[str]) -> str:
     return suggestion(part, known).replace("mean '", f"mean '{'.'.join(above)}.")
 
 
+def _typed(group: str) -> list[str]:
+    """The options of `group` on this command line."""
+    values = (a.partition("=")[2] for a in sys.argv[1:] if a.startswith(f"{group}="))
+    return [option for value in values for option in value.split(",") if option in options(group)]
+
+
 def _meant(part: str, value: str) -> str:
     """Also `temperature` for `sampling.temperature`, and `format=gzip` for `save=gzip`, where only
     one group fits."""
@@ -54,6 +61,9 @@ def _meant(part: str, value: str) -> str:
         known = set().union(*(readable(group, option) for option in variants.sound(group)))
         for inner in known if group != "task" else ():
             owners.setdefault(inner, []).append(group)
+    named = [g for g in owners.get(part, ()) if any(part in readable(g, o) for o in _typed(g))]
+    if len(named) == 1:
+        return f" Did you mean '{named[0]}.{part}'?"
     if part not in (*owners, *top) and (near := _of_a_task([part])):
         return near
     nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}

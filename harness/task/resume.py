@@ -85,7 +85,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     end = state.tokens + path.fed.shape[1]
     needed, over = _needed(line, rows, end, path.chunks), state.tokens > cfg.compare.limit
     if over or (needed.seconds > cfg.compare.budget_s and not insisted):
-        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed))
+        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed, _key(state)))
     safe = f"what was generated is in {cfg.out} already" if cfg.out else "without out= what was generated is kept nowhere until that is done"  # fmt: skip
     needed.announce(say.note, f"judging ({safe}; compare.budget_s=0 skips it)")
     if grown is None:  # as whoever audits this runs it: nothing is written then
@@ -119,7 +119,7 @@ def back(line: Line, restored: Restored, source: Stored) -> Restored:
 def required(cfg: Config, folder: Path, state: State) -> bool:
     """Whether a verdict was asked for, by a `compare.require` that was typed or that is not its option's own: then
     it is given however long that takes. Raises InputProblem where `compare.limit` forbids it."""
-    key = "require_pruned" if reduced(state) else "require"
+    key = _key(state)
     usual = signature("compare", cfg.compare.name).get(key)
     typed = [word.lstrip("+") for word in launched.typed(folder) or []]
     asked = any(word.startswith(f"compare.{key}=") for word in typed)
@@ -143,8 +143,13 @@ def _needed(line: Line, rows: State, end: int, chunks: Sequence[int]) -> Cost:
     return cost(loaded, rows.batch, end, settings.oracle, chunks)
 
 
-def _unjudged(cfg: Config, over: bool, needed: Cost) -> str:
-    """Why nothing was compared, and the key that changes it."""
+def _key(state: State) -> str:
+    """The key of `compare` that says what is required of `state`."""
+    return "require_pruned" if reduced(state) else "require"
+
+
+def _unjudged(cfg: Config, over: bool, needed: Cost, key: str = "require") -> str:
+    """Why nothing was compared, and what changes it. key: the one that asks for a verdict."""
     if over:
         return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
     about, limit = needed.about, cfg.compare.budget_s
@@ -152,5 +157,5 @@ def _unjudged(cfg: Config, over: bool, needed: Cost) -> str:
         about = f"about {ceil(needed.seconds * 10) / 10:g} s"
     return (
         f"not compared: judging would take {about}, more than "
-        f"compare.budget_s={limit:g}; compare.require={cfg.compare.require} asks for it however long it takes"
+        f"compare.budget_s={limit:g}; compare.{key}={getattr(cfg.compare, key)} asks for it however long it takes"
     )

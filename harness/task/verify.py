@@ -53,7 +53,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         waived = told(waived_earlier(manifest["documents"]))
         signed = f", signed by {record['signed_by']}" * bool(record["signed_by"])
         what = f"Snapshot {manifest['id']}: {machine.many(manifest['tokens'], 'token')}, {machine.human(size)} on disk{signed}."
-        if needed := _needed(manifest):
+        if needed := _needed(manifest, snapshot):
             what += f" It {needed.replace(':', '', 1)}."
         sections.append(html.section("What was verified", text=what))
         sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
@@ -69,7 +69,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         files = machine.many(len(rows), "file")
         what = f"every byte of its {files} matches its digest{by}"
         say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
-        if manifest and (needed := _needed(manifest)):
+        if manifest and (needed := _needed(manifest, snapshot)):
             say.line(needed)
         if waived:
             say.line(waived)
@@ -79,12 +79,16 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     return outcome
 
 
-def _needed(manifest: dict[str, Any]) -> str:
+def _needed(manifest: dict[str, Any], snapshot: str) -> str:
     """Which other snapshots hold a part of it, so that it cannot be moved or kept without them; empty for none."""
-    places = ", ".join(sorted({row["place"] for row in manifest["lineage"]}))
+    above = str(shown(snapshot)).rstrip("/").rpartition("/")
+    beside = sorted({row["place"] for row in manifest["lineage"]})
+    places = ", ".join(f"{above[0]}{above[1]}{place}" for place in beside)
+    words = sum(file.startswith("tokenizer/") for file in _taken(manifest))
     files = machine.many(sum(row["file"] in _taken(manifest) for row in manifest["files"]), "file")
+    tokenizer = f" and {words} of the tokenizer" * bool(words)
     mend = "task=save compact=true makes one that needs no other"
-    return f"needs: {places} beside it, for {files} of K/V ({mend})" if places else ""
+    return f"needs: {places} beside it, for {files} of K/V{tokenizer} ({mend})" if places else ""
 
 
 def _taken(manifest: dict[str, Any]) -> set[str]:

@@ -20,6 +20,7 @@ from harness.snapshot.result import (
     counted,
     exit_code,
     recomputing,
+    timed_twice,
     times_faster,
     write_text,
 )
@@ -60,6 +61,10 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     said = PLAIN.sub(OWN, headline.said(result))
     if exit_code(result) and result.get("required"):
         said += f"\nRequired: {required(result)}"
+    if result["mutation"].get("mutated") and "loop" not in result:
+        said += (
+            "\nThe cache that it went on from was written into: it holds that past alone no more."
+        )
     own = pills(result)
     if "loop" in result:
         steps = loop.trace(path.parent)
@@ -240,7 +245,7 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
     rows = [[k, f"{v:,}" if type(v) is int else v] for k, v in told.items()]
     return section(
         "Time and size",
-        panels=[plots.timings(result["time_s"] | _compared(result)), _rows(rows)],
+        panels=[plots.timings(_times(result)), _rows(rows)],
         text=f"On a logarithmic scale, each timed once.{REHEARSED * ('loop' in result)}{_price(result)}",
     )
 
@@ -256,10 +261,12 @@ def _price(result: dict[str, Any]) -> str:
     )
 
 
-def _compared(result: dict[str, Any]) -> dict[str, float]:
-    """The two times that a headline compares where it says how much faster a restore was."""
-    again, back = recomputing(result)
-    return {"back": back, "again": again} if again and back else {}
+def _times(result: dict[str, Any]) -> dict[str, Any]:
+    """What was timed, with the two times that a headline compares where it says how much faster a restore was. Where
+    nothing else was prefilled, recomputing is one of them by itself."""
+    (again, back), twice = recomputing(result), timed_twice(result)
+    two = {"back": back, "again" if twice else "prefilled": again} if again and back else {}
+    return {k: v for k, v in result["time_s"].items() if twice or not two or k != "recompute"} | two
 
 
 def _beside_the_full(result: dict[str, Any]) -> dict[str, str]:

@@ -51,7 +51,7 @@ def told(
     else:
         first, (more, *below) = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more} {cells.alone(folder, rows)}".rstrip()
-    if axes == ["seed"] and rows[1:] and seeds.inert(rows, axes):
+    if axes == ["seed"] and rows[1:] and not left and seeds.inert(rows, axes):
         first = f"{DRAWS[:-1]}, {SAME}.\n{first}".strip()
     text = "\n".join(filter(None, [_top(first, answer.strip(), rows), *below]))
     if not alone and not left:

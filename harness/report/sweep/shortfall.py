@@ -30,6 +30,8 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     ]
     if not failed:
         return ""
+    lost = [row for row in measured if row.get(pruned.RESTORE) in ("drifted", "diverged")]
+    first = f"Not back as saved: {_named(lost, axes)}. " * bool(lost)
     some = [f"{_called(row, axes)}: {_far(row)}" for row in failed[:FEW]]
     more = f"; {len(failed) - FEW} more below" * (len(failed) > FEW)
     ways = dict.fromkeys(way for row in failed for way in _ways(row))
@@ -38,7 +40,7 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     if "prune" in ways and _refuted(measured):
         ways.pop("prune")
         ways["policy"] = None
-    return f"Off: {'; '.join(some)}{more}. Try to {'; or '.join(TRY[way] for way in ways)}."
+    return f"{first}Off: {'; '.join(some)}{more}. Try to {'; or '.join(TRY[way] for way in ways)}."
 
 
 def _refuted(rows: list[Row]) -> bool:
@@ -51,6 +53,11 @@ def _refuted(rows: list[Row]) -> bool:
 
 def _called(row: Row, axes: list[str]) -> str:
     return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])
+
+
+def _named(rows: list[Row], axes: list[str]) -> str:
+    more = f"; {len(rows) - FEW} more" * (len(rows) > FEW)
+    return "; ".join(_called(row, axes) for row in rows[:FEW]) + more
 
 
 def _far(row: Row) -> str:
@@ -66,6 +73,8 @@ def _far(row: Row) -> str:
 
 
 def _ways(row: Row) -> list[str]:
+    if row.get(pruned.RESTORE) in ("drifted", "diverged"):  # no budget and no code mends that
+        return [""]
     ways = ["prune"] * (str(row.get("prune", "none")) != "none")
     codes = str(row.get("quantize", "none"))
     if codes != "none" and row["verdict"] == "drifted" and not ways:

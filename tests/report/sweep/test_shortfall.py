@@ -66,3 +66,13 @@ def test_the_page_says_it_below_its_conclusion(tmp_path) -> None:
     rows[1]["prune"] = "random"
     said = html.unescape(sweep.drawn(tmp_path, rows, 2, "s"))
     assert '<p class="soft">Off: prune=snapkv: another token at step 2' in said
+
+
+def test_no_budget_and_no_code_mends_a_point_that_did_not_come_back() -> None:
+    """The twin came back as saved: there a larger budget may help."""
+    lost = ROW | {"restore": "diverged"}
+    said = shortfall.sentence([lost, ROW | {"restore": "equivalent"}], ["prune"], False)
+    assert said.startswith("Not back as saved: prune=snapkv. Off: "), said
+    assert "follow what the page" in said and "keep more of the context" in said
+    alone = shortfall.sentence([lost], ["prune"], False)
+    assert "keep more of the context" not in alone and "under Diagnosis" in alone, alone

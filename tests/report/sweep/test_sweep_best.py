@@ -59,13 +59,11 @@ def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_rea
     )
     page = drawn(tmp_path, rows)
     assert marked(page) == ["2"]
-    assert (
-        "The only exact point, your cache left as it was: cache=cloned (exact, 10 bytes)." in page
-    )
+    assert "Exact, your cache left as it was: cache=cloned (exact, 10 bytes)." in page
     assert "<summary>How the best is chosen</summary>" in page
     assert ".cards td.best { padding-left" in page  # or its bar would strike the first letter
     rows.append({**rows[1], "point": "3", "cache": "static", "stored_bytes": 90})
-    said = "The only exact point, your cache left as it was: cache=cloned (exact, 10 bytes)."
+    said = "Exact, your cache left as it was: cache=cloned (exact, 10 bytes)."
     assert said in drawn(tmp_path, rows) and summary.told(rows, {})[1] == said
     alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
     assert "your cache was" not in alike and "only read" not in alike
