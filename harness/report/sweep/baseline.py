@@ -1,8 +1,14 @@
 """What the points of a sweep are tried beside: the full cache, and a control that keeps tokens at random."""
 
+import re
 from typing import Any
 
+from harness.report.sweep.variation import group
+
 REDUCERS = ("prune", "quantize")  # whose `none` keeps all of the cache
+FREE = re.compile(
+    r"; ([\w.]+(?: and [\w.]+)*) makes? no difference"
+)  # of the points that are tried
 CONTROL = "random"  # the policy of the control
 
 Row = dict[str, Any]
@@ -21,6 +27,11 @@ def policies(rows: list[Row], axes: list[str]) -> list[Row]:
     return [row for row in rows if "prune" in axes and row["prune"] != CONTROL] or rows
 
 
+def _alike(rows: list[Row], others: list[str]) -> bool:
+    """Whether rows that agree in the options `others` came to the same."""
+    return all(len({row["verdict"] for row in some}) == 1 for some in group(rows, others).values())
+
+
 def beside_full(said: str, rows: list[Row], axes: list[str]) -> str:
     """`said` of the points that are `tried`, in a sentence that names what they are tried beside."""
     groups = [axis for axis in REDUCERS if axis in axes]
@@ -28,6 +39,10 @@ def beside_full(said: str, rows: list[Row], axes: list[str]) -> str:
     if not said or len(whole) in (0, len(rows)):
         return said
     full = " ".join(f"{axis}=none" for axis in groups)
+    if (free := FREE.search(said)) and not all(
+        _alike(whole, [a for a in axes if a != axis]) for axis in free[1].split(" and ")
+    ):
+        said = said.replace(free[0], f"{free[0]} to these points")
     head, near, rest = said.partition(" to the full cache (")
     said = f"{head} to it ({rest}" if near and head.startswith("Nearest") else said
     return f"Beside {full}, the full cache: {said[0].lower()}{said[1:]}"

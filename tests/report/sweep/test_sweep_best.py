@@ -4,7 +4,7 @@ import re
 
 from sweeps import drawn, marked, points
 
-from harness.report.sweep import choice, summary, variation
+from harness.report.sweep import baseline, choice, summary, variation
 from harness.report.sweep import page as sweep
 
 
@@ -287,3 +287,17 @@ def test_points_with_other_tokens_are_chosen_by_how_near_they_are_and_never_call
     unmeasured = [{**row, "kl_mean": None, "first_divergence": 3 - int(row["point"])} for row in rows]  # fmt: skip
     unmeasured[3]["max_abs_diff"] = 0.1
     assert "full cache (by the first other token) that is" in summary.told(unmeasured, {})[1]
+
+
+def test_what_makes_a_difference_to_the_full_cache_makes_none_to_these_points_alone():
+    """An option of which a full cache that was damaged makes more than the pruned points do."""
+    said = (
+        "Nearest to the full cache (by mean KL): prune=knorm; restore.strict makes no difference."
+    )
+    axes = ["prune", "restore.strict"]
+    each = [(p, s) for p in ("none", "knorm") for s in ("True", "False")]
+    rows = [{"prune": p, "restore.strict": s, "verdict": "diverged"} for p, s in each]
+    assert baseline.beside_full(said, rows, axes).endswith("restore.strict makes no difference.")
+    rows[0]["verdict"] = "refused"
+    told = baseline.beside_full(said, rows, axes)
+    assert told.endswith("; restore.strict makes no difference to these points."), told
