@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from harness import progress
+from harness.model.pace import Pace
 from harness.pipeline import drive, yardstick
 from harness.report.terminal import bar, fold
 from harness.report.terminal.console import Say
@@ -76,7 +77,7 @@ def test_nobody_looks_and_no_hook_is_set(captured) -> None:
         assert not any(m._forward_hooks for m in loaded.model.modules())
 
 
-def test_a_verdict_is_one_count_that_is_full_when_all_is_done(seen, captured) -> None:
+def test_a_verdict_is_one_count_that_is_full_when_all_is_done(seen, captured, monkeypatch) -> None:
     """Of its passes, each under its name; a decode step is the work of several tokens."""
     session, made = captured("prompt=turns")
     loaded, state, sampler = session.loaded, made.state, session.sampler(made.state)
@@ -87,8 +88,13 @@ def test_a_verdict_is_one_count_that_is_full_when_all_is_done(seen, captured) ->
     (what, total), *parts = seen.begun
     assert (what, seen.ended) == ("judging", 1) and seen.done == pytest.approx(total)
     assert [name for name, _ in parts][2] == "float64 oracle" and len(parts) == 7
+    pace = Pace()  # not this machine's, which has more to do at one moment than at another
+    pace.rate, pace._stepped = 2e5 * loaded.parameters, True  # 10 us a token
+    pace.stepped(1e-3)
+    monkeypatch.setattr(loaded, "pace", pace)
+    monkeypatch.setattr(loaded.oracle, "_pace", pace)
     few = yardstick.cost(loaded, 1, 100, True).seconds
-    assert yardstick.cost(loaded, 1, 100, True, [1] * 8).seconds > 1.2 * few
+    assert yardstick.cost(loaded, 1, 100, True, [1] * 8).seconds > 1.3 * few
 
 
 def test_what_holds_a_count_up_is_named_while_it_does(seen) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from harness import variants
 from harness.config import chain
 from harness.config.explain import option_meant
+from harness.config.literal import unescaped
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
 from harness.config.schema import Config
 from harness.config.tracking import check_uri
@@ -90,7 +91,7 @@ def check_typed(overrides: Sequence[str]) -> None:
             raise ConfigProblem(problem)
         _check_inner(typed, group, key, inner, options)
         if typed == "track.uri" and not set(value) & set("'\"$,") and value != "null":
-            check_uri(value.replace("\\:", ":"))
+            check_uri(unescaped(override).partition("=")[2])
     budgets = [o for o in overrides if o.startswith(("prune.tokens=", "prune.ratio="))]
     budgets = [o for o in budgets if not o.endswith("=null")]
     if len({o.partition("=")[0] for o in budgets}) > 1:

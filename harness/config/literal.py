@@ -121,15 +121,16 @@ def _carried(override: str) -> str:
 def unescaped(override: str) -> str:
     """An override of a point without the escapes that Hydra writes into it, where it says the same without them: an
     address, as a person types it."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     key, _, value = override.partition("=")
     bare = _ESCAPE.sub(r"\1", value)
     if bare == value or set(value) & set("'\"$") or key.lstrip("+") in TEXTS:
         return override
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
     try:
         own, other = OverridesParser.create().parse_overrides([override, f"{key}={bare}"])
-    except Exception:  # what the grammar does not take, however it says so
+    except HydraException:  # the grammar does not take it
         return override
     same = isinstance(own.value(), str) and own.value() == other.value()
     return f"{key}={bare}" if same and not other.is_sweep_override() else override

@@ -13,6 +13,7 @@ import torch
 
 from harness import extras
 from harness.errors import InputProblem
+from harness.model.configured import first_line
 
 MAGIC = b"GGUF"
 UNREAD = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -44,7 +45,7 @@ def model_of(path: Path, dtype: torch.dtype, attention: dict[str, str]) -> Any:
         with redirect_stderr(StringIO()):  # its progress bar
             read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
     except (OSError, ValueError, KeyError, IndexError, NotImplementedError) as problem:
-        raise InputProblem(f"{path} cannot be read as a model: {_first(problem)}") from None
+        raise InputProblem(f"{path} cannot be read as a model: {first_line(problem)}") from None
     own = model.state_dict()
     for name, tensor in read["tensors"].items():
         if name in own and tensor.shape != own[name].shape:
@@ -70,12 +71,8 @@ def tokenizer_of(path: Path) -> Any:
         )
     except Exception as problem:  # whatever its table of tokens makes the library raise
         raise InputProblem(
-            f"no tokenizer could be read from {path}: {_first(problem)} Give model.tokenizer=DIR."
+            f"no tokenizer could be read from {path}: {first_line(problem)} Give model.tokenizer=DIR."
         ) from problem
-
-
-def _first(problem: Exception) -> str:
-    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
 
 
 def _check(path: Path, reader: Any) -> None:

@@ -184,20 +184,18 @@ def left_behind(
     folder.
     """
     from harness.pipeline.finish import shown
+    from harness.track.killed import finished
 
     name = f"task={cfg.task.name}" if cfg else "the job"
     lines = [f" in {name}" + (f", at '{stage}'" if stage else "")]
-    manifests = sorted(folder.glob("**/" + MANIFEST), key=lambda p: p.parent.stat().st_mtime_ns)
     if cfg and cfg.out:
         lines.append(_about_out(cfg, before))
     if (folder / "record.json").is_file():
         pending = (folder / "pending.json").exists()
         upload = ", its upload to MLflow is not" if pending else ""
         lines.append(f"the result is complete in {shown(folder)}{upload}")
-    elif manifests:
-        many = f"{len(manifests)} finished snapshots, the last of them"
-        last = shown(manifests[-1].parent)
-        lines.append(f"kept: {many if manifests[1:] else 'the finished snapshot'} {last}")
+    elif whole := finished(folder):
+        lines.append(whole)
     elif fresh:
         remove(folder)
     if kept and not (folder / "record.json").is_file():

@@ -86,7 +86,8 @@ def dispatch(
         if (
             sweep and interrupt.stopped()
         ):  # what a library made of Ctrl-C in its middle is no fault of this point
-            say.broken()
+            with interrupt.held():
+                say.broken()
             raise interrupt.Stopped("") from None
         if sweep and disk_is_full(problem):
             raise

@@ -67,7 +67,8 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
     wanted = dict.fromkeys([*groups, *typed, *CHOSEN, *budget])
     task = str(every.get("task.name"))
     if task in variants.options("task"):  # what it cannot heed tells nothing
-        wanted = {k: None for k in wanted if k.partition(".")[0] not in unread(task)}
+        passed = {*unread(task)}
+        wanted = {k: None for k in wanted if k.partition(".")[0] not in passed}
     if every.get("prune.name") == "none":  # which keeps everything
         wanted = {key: None for key in wanted if key not in BUDGET}
     if every.get("task.name") == AUDIT:  # the record that it audits has the rest

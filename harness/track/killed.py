@@ -64,8 +64,8 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
         if (Path(folder) / NAME).is_file():
             continue
         config, typed = job["config"], job["typed"]
-        if job["reason"].startswith(SUDDEN):
-            job["reason"] += _kept(Path(folder))
+        if job["reason"].startswith(SUDDEN) and (kept := finished(Path(folder))):
+            job["reason"] += f"; {kept}"
         name = names.ended(names.asked(config["name"], typed, job["options"]), WORD)
         params = list(contents.chosen(config, typed))
         with suppress(Unreachable):
@@ -74,11 +74,11 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
             )
 
 
-def _kept(folder: Path) -> str:
-    """The rest of a sentence: the snapshots that a job without a last word has finished."""
+def finished(folder: Path) -> str:
+    """Which snapshots a job has finished in its folder, as a part of a sentence; empty for none."""
     whole = sorted(folder.glob(f"**/{MANIFEST}"), key=lambda p: p.stat().st_mtime_ns)
     many = f"{len(whole)} finished snapshots, the last of them" if whole[1:] else "the finished snapshot"  # fmt: skip
-    return f"; kept: {many} {shown(whole[-1].parent)}" if whole else ""
+    return f"kept: {many} {shown(whole[-1].parent)}" if whole else ""
 
 
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:

@@ -94,11 +94,11 @@ def _best(
     other_text = not once and any(map(missed, winners))  # with no right answer that makes up for it
     kept, alone, shared = NOTHING if other_text else KEPT.get(ORDER[level], NOTHING)
     one = len(set.union(*(set(own) for _, own in asked))) == max(len(own) for _, own in asked)
+    chosen = {row["point"] for row in winners}
     others = not once and any(
-        grid.rank(r["verdict"]) <= level and r not in winners
-        for some in group(rows, questions).values()
-        for r in some
-        if r["verdict"] not in grid.STOPPED
+        row["point"] not in chosen and grid.rank(row["verdict"]) <= level
+        for row in rows
+        if row["verdict"] not in grid.STOPPED
     )  # a control, or one that writes into the cache
     alone = alone if one and not others else shared
     words = ["smallest"] * any(_smaller(some) for some, _ in asked)

@@ -54,6 +54,11 @@ def tone(row: Row) -> str:
     return allowed_kind(word) if allowed(row) else kind(word)
 
 
+def lost(row: Row) -> bool:
+    """Whether it did not come back as saved: no budget and no code mends that."""
+    return row.get(RESTORE) in ("drifted", "diverged")
+
+
 def every(rows: list[Row]) -> bool:
     """Whether all points are of this kind, came back, and changed what they may."""
     return bool(rows) and all(allowed(row) and row[RESTORE] in GOOD for row in rows)

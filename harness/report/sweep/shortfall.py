@@ -30,7 +30,7 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     ]
     if not failed:
         return ""
-    lost = [row for row in measured if row.get(pruned.RESTORE) in ("drifted", "diverged")]
+    lost = list(filter(pruned.lost, measured))
     first = f"Not back as saved: {_named(lost, axes)}. " * bool(lost)
     some = [f"{_called(row, axes)}: {_far(row)}" for row in failed[:FEW]]
     more = f"; {len(failed) - FEW} more below" * (len(failed) > FEW)
@@ -73,7 +73,7 @@ def _far(row: Row) -> str:
 
 
 def _ways(row: Row) -> list[str]:
-    if row.get(pruned.RESTORE) in ("drifted", "diverged"):  # no budget and no code mends that
+    if pruned.lost(row):
         return [""]
     ways = ["prune"] * (str(row.get("prune", "none")) != "none")
     codes = str(row.get("quantize", "none"))

@@ -40,7 +40,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     line = Line.open(cfg, folder, say)
     state, sampler = begin(line, source)
     earlier = int(state.documents["generation"].get("steps", 0))
-    clear = cfg.encrypt in (None, "none")
+    clear = not cfg.decrypt and cfg.encrypt in (None, "none")
     begun = (
         {"read": {"tokens": state.tokens, "digest": buffer_row(state)["digest"]}} if clear else {}
     )
