@@ -13,7 +13,7 @@ from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
 from harness.track import artifacts, contents, killed, names, orphans, parent, reader
 from harness.track import recorder as beside
-from harness.track.totals import SUMMED, summed, totals
+from harness.track.totals import SUMMED, first, summed, totals
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
 
@@ -144,7 +144,8 @@ def summarise(
     store = tracker(config.track, config.runs_dir)
     runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
     missing = len(rows) < (total or 0)
-    labels: dict[str, str] = {} if missing else summed(folder, rows, told[3], marked)
+    best = first(told[3], marked)
+    labels = summed(folder, rows, best, marked, whole=not missing)
     if missing:
         labels["reason"] = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
     elif many := sum(row["verdict"] == "failed" for row in rows):
@@ -156,7 +157,8 @@ def summarise(
         gone = {key: None for key in ("reason", *SUMMED) if key in before["tags"]}
         run_id, earlier, deleted = store.summary(
             folder, sweep_name(folder), parent.tags(folder),
-            list(totals(rows, sought, before["metrics"], told[3])), artifacts.of_sweep(folder), told,
+            list(totals(rows, sought, before["metrics"], best)), artifacts.of_sweep(folder),
+            (*told[:3], best), len(marked),
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "FAILED" if failed else "KILLED" if missing else contents.status(rows),
             gone | labels,

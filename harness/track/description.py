@@ -13,7 +13,7 @@ from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.snapshot.words import FORCED, numbered, required, streamed
-from harness.track import contents, snapshot
+from harness.track import contents, links, snapshot
 
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
@@ -121,6 +121,7 @@ def _sized(result: Row) -> str:
 
 def _headline(word: str, said: str) -> str:
     """The outcome before its sentence, which may begin with that word itself: `**Saved**: every byte ...`."""
+    said = said.removeprefix("It failed: ") if word == "failed" else said
     if word and said.lower().startswith(f"{word.lower()}: "):
         return f"**{said[: len(word)]}**{said[len(word) :]}"
     return f"**{word}**: {said}" if word else said
@@ -166,11 +167,12 @@ def of_part(folder: Path) -> str:
     return commanded(launched.of_point(folder), "Run it again, with all beside it")
 
 
-def repeated(folder: Path, best: str, run_id: str, there: str, seconds: float | None = None) -> str:
+def repeated(folder: Path, best: str, run_id: str, there: str, seconds: float | None = None, many: int = 1) -> str:  # fmt: skip
     """How the sweep in `folder` is run again, its marked point `best` alone where there is one, and how all is compared.
-    seconds: in which its points ran; None where that is not known."""
+    seconds: in which its points ran; None where that is not known. many: how many points are marked."""
     told = [lasted(seconds), commanded(launched.of_sweep(folder))]
-    told += [commanded(launched.of_point(folder / best), "The marked point alone")] if best else []
+    alone = f"{links.marked(many).capitalize()} alone"
+    told += [commanded(launched.of_point(folder / best), alone)] if best else []
     return "\n\n".join(filter(None, (*told, audited(run_id, there))))
 
 

@@ -35,12 +35,19 @@ def comparison(experiment: str, above: str, points: list[str], called: str = "po
     )
 
 
-def of_sweep(experiment: str, above: str, points: Mapping[str, str], best: str) -> str:
+def of_sweep(
+    experiment: str, above: str, points: Mapping[str, str], best: str, many: int = 1
+) -> str:
     """All that a sweep's description leads to. points: folder as tagged -> run id. best: the folder of its marked
-    point."""
-    marked = [run_id for folder, run_id in points.items() if Path(folder).name == best]
-    one = "".join(f"{opened(experiment, run_id, 'the marked point')}\n\n" for run_id in marked)
+    point. many: how many are marked."""
+    mine = [run_id for folder, run_id in points.items() if Path(folder).name == best]
+    one = "".join(f"{opened(experiment, run_id, marked(many))}\n\n" for run_id in mine)
     return comparison(experiment, above, list(points.values())) + one
+
+
+def marked(many: int) -> str:
+    """What the point is called that stands for a sweep. many: how many it marks."""
+    return "the first marked point" if many > 1 else "the marked point"
 
 
 def opened(experiment: str, run_id: str, what: str = "the audited run") -> str:

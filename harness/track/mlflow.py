@@ -136,12 +136,12 @@ class Mlflow:
         return run_id
 
     def summary(self, folder: Path, name: str, tags: dict[str, str], values: list[tuple[str, float, int]],
-                files: list[Path], told: tuple[str, str, str, str], when: int, points: dict[str, str],
+                files: list[Path], told: tuple[str, str, str, str], marked: int, when: int, points: dict[str, str],
                 status: str, more: dict[str, str | None]) -> tuple[str, dict[str, list[str]], list[str]]:  # fmt: skip
         """Complete a sweep's parent run, with the runs `points` (folder as tagged -> run id) below it; its
         id, `{run id: earlier ids}` of points run again, and the ids that somebody has deleted. told: see
         `summarise`. more: tags, None for one that is no longer so. It ends when its last point did, however
-        much later that is uploaded. Raises Unreachable."""
+        much later that is uploaded. marked: how many points its page marks. Raises Unreachable."""
         from mlflow.entities import RunTag
 
         with self._reachable():
@@ -156,8 +156,8 @@ class Mlflow:
             self._metrics(run_id, values, when, parent.untold(self.client, run_id, folder))
             parent.keep(folder, self._block(run_id, run_id))
             points, deleted = parent.adopt(self.client, run_id, points)
-            compared = links.of_sweep(self.experiment, run_id, points, best)
-            tail = description.repeated(folder, best, run_id, self._there(), worked)
+            compared = links.of_sweep(self.experiment, run_id, points, best, marked)
+            tail = description.repeated(folder, best, run_id, self._there(), worked, marked)
             said = {**parent.commit(folder), **parent.told(words, sentence), **more}
             text = description.unfinished(sentence, more.get("reason"))
             said["mlflow.note.content"] = description.of_sweep(words, text, compared, table, tail)

@@ -43,16 +43,23 @@ def totals(
     yield from ((key, value, 0) for key, value in told.items())
 
 
+def first(best: str, marked: Sequence[str]) -> str:
+    """The point that stands for a sweep: the `best`, where one is, else the first of those that its page marks; empty
+    where it marks none."""
+    return best or next(iter(marked), "")
+
+
 def summed(
-    sweep: Path, rows: list[dict[str, Any]], best: str, marked: Sequence[str] = ()
-) -> dict[str, str]:
-    """The tags of a sweep that came to its end: with which exit code, and which point is `best`, where one is, by what
-    it alone was asked. marked: all that its page marks, of which the first is named."""
-    told = {"exit_code": str(max(int(row["exit_code"]) for row in rows))}
-    if not (first := best or next(iter(marked), "")):
+    sweep: Path, rows: list[dict[str, Any]], best: str, marked: Sequence[str] = (), whole: bool = True
+) -> dict[str, str]:  # fmt: skip
+    """The tags that say what a sweep came to: the point that is `best` of those that ran, where one is, by what it
+    alone was asked, and where it came to its end (`whole`) with which exit code. marked: all that its page marks, of
+    which the first is named."""
+    told = {"exit_code": str(max(int(row["exit_code"]) for row in rows))} if whole else {}
+    if not (point := first(best, marked)):
         return told
     more = f" (and {len(marked) - 1} more)" * (len(marked) > 1)
-    return told | {"best": f"{names.point(sweep / first) or first}{more}"}
+    return told | {"best": f"{names.point(sweep / point) or point}{more}"}
 
 
 def _called(key: str) -> str:

@@ -8,7 +8,7 @@ from harness.cli import sweep
 from harness.report.sweep import page as pages
 from harness.report.sweep import summary
 from harness.track import contents, description, links
-from harness.track.totals import summed, totals
+from harness.track.totals import first, summed, totals
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,8 @@ def test_a_description_ends_with_a_row_below_the_limit_of_a_tag(tmp_path, many):
     there = description.there("http://me:word@host:5000", "mine")
     note = description.note(result, "id", tmp_path, parts, there)
     assert note.endswith("task=audit run=id track.uri=http://...@host:5000 track.experiment=mine`")
+    stopped = {**result, "verdict": "failed", "conclusion": "It failed: no room."}
+    assert description.note(stopped, "id", tmp_path).startswith("**failed**: no room.\n")
     assert description.there(None, "harness") == ""
     refused = {**result, "reason": "\n".join(["refused:", *rows])}
     note = description.note(refused, "id", tmp_path)
@@ -195,3 +197,10 @@ def test_points_that_tie_are_counted_where_one_of_them_is_named(swept):
     assert summed(swept, rows, "0", ["0", "2", "4"]) == tied, "they tie"
     assert summed(swept, rows, "", ["0", "2", "4"]) == tied, "each is best in a question of its own"
     assert "best" not in summed(swept, rows, "", [])
+    assert summed(swept, rows, "", ["2"], whole=False) == {
+        "best": summed(swept, rows, "2")["best"]
+    }, "so far"
+    assert (first("", ["2", "4"]), first("0", ["2"]), first("", [])) == ("2", "0", "")
+    two = links.of_sweep("1", "above", {"sweep/2": "two"}, "2", 2)
+    assert "[Open the first marked point](#/experiments/1/runs/two?" in two
+    assert "The first marked point alone: `" in description.repeated(swept, "2", "id", "", None, 2)

@@ -17,7 +17,7 @@ from harness.task.audit import wording
 from harness.task.audit.source import read
 from harness.track import contents, description, lists, names, parent, parts, remnant
 from harness.track import metrics as measured
-from harness.track.totals import summed, totals
+from harness.track.totals import first, summed, totals
 
 Result = dict[str, Any]
 Values = dict[str, dict[int, float]]  # by name and step
@@ -155,23 +155,24 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     older = summary.winners(rows, ways, once=True)
-    first = older[1][0]["point"] if older[1] else ""
-    if held["tags"].get("best") == summed(folder, rows, first, list(older[0])).get("best"):
-        best, marked = first, list(older[0])
+    formerly = older[1][0]["point"] if older[1] else ""
+    if held["tags"].get("best") == summed(folder, rows, formerly, list(older[0])).get("best"):
+        best, marked = formerly, list(older[0])
         tables.append(summary.markdown(rows, ways, once=True))
-    ended = {} if missing else summed(folder, rows, best, marked)
+    best = first(best, marked)
+    ended = summed(folder, rows, best, marked, whole=not missing)
     alone = {} if missing else summed(folder, rows, best)  # as older versions named it
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)
     tail = held["tags"].get("reason", "") if missing or broken else ""
-    text = description.unfinished(sentence, tail)
+    text, lasted = description.unfinished(sentence, tail), before.get(parent.WORKED)
     notes = [
         description.of_sweep(
             words,
             text,
             "",
             some,
-            description.repeated(folder, best, held["id"], there, before.get(parent.WORKED)),
+            description.repeated(folder, best, held["id"], there, lasted, len(marked)),
         )
         for there in dict.fromkeys(theres)
         for some in tables
