@@ -5,7 +5,7 @@ from typing import Any
 from harness.report.picture import plots
 from harness.report.sweep import pruned
 from harness.report.sweep.verdicts import STOPPED
-from harness.snapshot.result import counted
+from harness.snapshot.result import GOOD, counted
 
 FEW = 3  # points that are named one by one
 EIGHT = ("int8", "fp8_e4m3", "fp8_e5m2")  # quantizers of as many bits as there are
@@ -18,6 +18,7 @@ TRY = {
     "mutated": "choose a cache that leaves yours as it was (cache=cloned or cache=view)",
     "": "follow what the page of such a point says under Diagnosis",
 }
+CHANGED = {"pruning": "prune", "quantizing": "quantize"}  # what a state holds less of, by its key
 
 Row = dict[str, Any]
 
@@ -40,7 +41,19 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     if "prune" in ways and _refuted(measured):
         ways.pop("prune")
         ways["policy"] = None
-    return f"{first}Off: {'; '.join(some)}{more}. Try to {'; or '.join(TRY[way] for way in ways)}."
+    off = f"{first}Off: {'; '.join(some)}{more}. {_back(failed)}"
+    return f"{off}Try to {'; or '.join(TRY[way] for way in ways)}."
+
+
+def _back(rows: list[Row]) -> str:
+    """That what is off is no fault of the restore, in a sentence, where all of these points came back as saved."""
+    if not all(row.get(pruned.RESTORE) in GOOD for row in rows):
+        return ""
+    what = [w for w, key in CHANGED.items() if any(str(r.get(key, "none")) != "none" for r in rows)]
+    who, whose = ("They", "their") if rows[1:] else ("It", "its")
+    return f"{who} came back as saved: {' and '.join(what)} alone moved {whose} logits. " * bool(
+        what
+    )
 
 
 def _refuted(rows: list[Row]) -> bool:

@@ -76,3 +76,16 @@ def test_no_budget_and_no_code_mends_a_point_that_did_not_come_back() -> None:
     assert "follow what the page" in said and "keep more of the context" in said
     alone = shortfall.sentence([lost], ["prune"], False)
     assert "keep more of the context" not in alone and "under Diagnosis" in alone, alone
+
+
+def test_what_came_back_as_saved_is_said_to_have_and_what_moved_it():
+    coded = ROW | {"prune": "none", "quantize": "int4", "restore": "equivalent"}
+    said = shortfall.sentence([coded, coded], ["quantize"], False)
+    assert "They came back as saved: quantizing alone moved their logits. Try to" in said
+    both = coded | {"prune": "knorm"}
+    assert "It came back as saved: pruning and quantizing alone moved its logits." in (
+        shortfall.sentence([both], ["prune"], False)
+    )
+    assert "came back" not in shortfall.sentence([coded, ROW], ["prune"], False), "unknown of one"
+    lost = coded | {"restore": "drifted"}
+    assert "came back" not in shortfall.sentence([coded, lost], ["quantize"], False)
