@@ -2,17 +2,16 @@
 the digests of the elements, and of a run that was refused what it names of the refusal."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from harness import machine
 from harness.report.audit import answered
 from harness.report.html import cell
 from harness.report.names import plain
 from harness.snapshot.elements import spoken
-from harness.snapshot.result import ORDER, ROWS, UNJUDGED, counted, outcome
+from harness.snapshot.result import ROWS, counted, outcome
 
 DIGITS = 6  # of two figures that are not the same
 SHORT = 26  # characters that no narrow screen breaks
@@ -36,6 +35,12 @@ WORDED = (
     answered.ANSWERS,
 )  # no figures
 CAME = ("refused", "failed")
+RESTORE = "itself.verdict"
+ALLOWED = {
+    RESTORE: "verdict: restored as saved",
+    "verdict": "verdict: against the full cache",
+    "oracle.ratio": "times the plain path's error against float64",
+}  # of a pruned or quantized run, of which other logits may be all right
 BLOCKS = {
     "metrics": "every figure of the logits",
     "noise_floor": "every figure of the noise floor",
@@ -73,6 +78,8 @@ def figures(result: Mapping[str, Any]) -> dict[str, Any]:
     """What came out, by its name; of a run that was refused, what it names of that. Of a task that judges and stores
     nothing no verdict and no sizes."""
     made = {key: result[key] for key in ("verdict",) if result.get(key) and outcome(result)}
+    if alone := restored(result):
+        made[RESTORE] = alone
     for block in ("metrics", "oracle", "size"):
         some = result.get(block) or {}
         for key, value in some.items() if block != "size" or any(some.values()) else ():
@@ -85,6 +92,12 @@ def figures(result: Mapping[str, Any]) -> dict[str, Any]:
             what = f"{spoken(str(row.get('element')))}: {row.get('field')}"
             made[f"differences.{number}"] = f"{what}: {row.get('saved')}, {row.get('found')}"
     return made
+
+
+def restored(result: Mapping[str, Any]) -> str | None:
+    """The verdict on the restore alone, where the run's own is one on what was left out of the state."""
+    block = result.get("itself") or {}
+    return block.get("verdict") if block.get("against") == "saved" else None
 
 
 def came(result: Mapping[str, Any]) -> str | None:
@@ -154,6 +167,7 @@ def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any
     return {
         "came": came(recorded),
         "verdict": recorded.get("verdict"),
+        **({"restore": alone} if (alone := restored(recorded)) else {}),
         "named": [*named, "reason"],
         "figures": every,
         "same": same,
@@ -181,7 +195,7 @@ def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]
     made = []
     for what in order:
         bound = held.get(what) or {} if was.get(what) != now.get(what) else {}
-        row = [label(what), *pair(was.get(what), now.get(what))]
+        row = [label(what, RESTORE in was), *pair(was.get(what), now.get(what))]
         made.append(row + [bound.get(key, "") for key in ("held_to", "why")] * bool(held))
     was_, now_ = lists(one), lists(two)
     for what in dict.fromkeys([*was_, *now_]):
@@ -195,9 +209,12 @@ def rows(one: Mapping[str, Any], two: Mapping[str, Any], held: Mapping[str, Any]
     return (f"Of {of} {count} are the same to the last digit." if every else ""), made
 
 
-def label(what: str) -> str:
-    """The name of a figure in a person's words."""
+def label(what: str, less: bool = False) -> str:
+    """The name of a figure in a person's words. less: of a run whose state holds less than was read, of which another
+    verdict than that on the restore is one on what was left out."""
     block, _, last = what.partition(".")
+    if less and what in ALLOWED:
+        return ALLOWED[what]
     if block == "diagnosis":
         return (
             last if last in ("cause", "element", "evidence") else f"first {last} beyond the noise"
@@ -246,82 +263,10 @@ def apart(one: float, two: float) -> tuple[str, str]:
     return f"{one:.3g}", f"{two:.3g} ({by})"
 
 
-def reproduced(document: Mapping[str, Any], runs: bool = False) -> str:
-    """What was compared and found again, in a clause for the runs that were judged, one for those that were refused,
-    one for those that failed. runs: says of how many."""
-    entries = list((document.get("evidence") or {}).values())
-    count = {word: sum(e.get("came") == word for e in entries) for word in CAME}
-    judged = int(document.get("points", 1)) - sum(count.values())
-    left_out = document.get("uncompared")
-
-    def of(number: int) -> str:
-        return f" of {machine.many(number, 'run')}" * runs
-
-    said = []
-    if judged:
-        ended = [e for e in entries if not e.get("came")]
-        each = "answer" if ended and all(e.get("answers") for e in ended) else "token"
-        whole = "what was compared" if left_out else f"every figure and {each}"
-        how = document["compared"]
-        if exact(document):
-            said.append(f"{whole}{of(judged)} is reproduced, {how}{answers(ended)}")
-        else:
-            said.append(f"what was compared{of(judged)} is reproduced: {within(entries)}")
-        said[-1] += verdicts(entries)
-    rounded = ", numbers within their stated bounds" * (not exact(document))
-    if refused := [e for e in entries if e.get("came") == "refused"]:
-        named = [what for what in refused[0]["named"] if all(what in e["named"] for e in refused)]
-        said.append(
-            f"the refusal{of(len(refused))} is reproduced: the same {listed(named)}{rounded}"
-        )
-    if count["failed"]:
-        said.append(f"the failure{of(count['failed'])} is reproduced: it fails again")
-    if left_out:
-        said.append(f"not compared: {', '.join(left_out)}")
-    return "; ".join(said)
-
-
-def answers(entries: Sequence[Mapping[str, Any]]) -> str:
-    """How many answers and figures evaluations have; nothing of other runs."""
-    asked = [e for e in entries if e.get("answers")]
-    counts = [(sum(e[key] for e in asked), key[:-1]) for key in ("answers", "figures")]
-    return f" ({', '.join(machine.many(*count) for count in counts)})" if asked else ""
-
-
-def verdicts(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Which verdicts were found again, of the runs that have one; nothing of reports that do not say."""
-    words = [e.get("verdict") for e in entries if not e.get("came")]
-    tally = {word: words.count(word) for word in ORDER if word in words and word != UNJUDGED}
-    if not tally:
-        return ""
-    if len(words) == 1:
-        return f" (the verdict: {words[0]})"
-    return f" (the verdicts: {', '.join(f'{n} {word}' for word, n in tally.items())})"
-
-
 def exact(document: Mapping[str, Any]) -> bool:
     """Whether nothing that decides the bits has changed."""
     changed = (document.get("environment") or {}).values()
     return not any(c.get("decisive") for rows in changed for c in rows)
-
-
-def within(entries: Sequence[Mapping[str, Any]]) -> str:
-    """How many figures and tokens of runs that were judged elsewhere are the same, and what the others are."""
-    judged = [e for e in entries if not e.get("came")]
-    every, same, tokens = (sum(e.get(key) or 0 for e in judged) for key in ("figures", "same", "tokens"))  # fmt: skip
-    if not every:
-        return "figures within their stated bounds"
-    count = f"all {every:,}" if same == every else f"{same:,} of {every:,}"
-    said, alike = (sum(e.get(key) or 0 for e in judged) for key in ("answers", "same_answers"))
-    share = f"all {said:,}" if alike == said else f"{alike:,} of {said:,}"
-    told = (
-        f"all {tokens:,} tokens and " * bool(tokens)
-        + f"{share} answers and " * bool(said)
-        + f"{count} figures are the same to the last digit"
-    )
-    return (
-        told if (same, alike) == (every, said) else f"{told}, the others within their stated bounds"
-    )
 
 
 def listed(words: list[str]) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from harness import machine
 from harness.report import footer
-from harness.report.audit import edits
+from harness.report.audit import clause, edits
 from harness.report.audit import figures as audited
 from harness.report.html import cell, link, page, section
 from harness.report.names import plain
@@ -170,7 +170,7 @@ def reason(document: dict[str, Any], runs: bool = False) -> str:
         return _differing(explaining(document["differences"]))
     if document["compared"] == REDRAWN:
         return "the audit's report says what its own evidence says; nothing was run again"
-    return audited.reproduced(document, runs)
+    return clause.reproduced(document, runs)
 
 
 def _differing(rows: list[dict[str, Any]]) -> str:

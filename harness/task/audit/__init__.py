@@ -15,7 +15,7 @@ from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
-from harness.report.audit import answered, figures
+from harness.report.audit import answered, clause, figures
 from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
@@ -237,7 +237,7 @@ def compared_in(entries: list[dict[str, Any]], rounded: bool) -> str:
     """How the runs were compared. entries: what is kept of each; rounded: whether the bits may differ."""
     if entries and all(e.get("came") for e in entries):
         return "what each run that came to no end says of that"
-    return figures.within(entries) if rounded else "bitwise"
+    return clause.within(entries) if rounded else "bitwise"
 
 
 def _named(findings: Iterable[Finding], point: Path, sweep: bool) -> list[Finding]:

@@ -3,7 +3,7 @@
 import json
 import re
 
-from harness.report.audit import figures
+from harness.report.audit import clause, figures
 from harness.report.audit import page as audit
 from harness.report.terminal.console import Say
 
@@ -78,7 +78,7 @@ def test_every_figure_that_an_audit_compares_is_counted_those_of_lists_too():
     told = figures.told(one, two)
     assert (told["figures"], told["same"], told["tokens"]) == (6, 3, 2)
     assert figures.rows(one, two, {})[0] == "Of its figures 3 of 6 are the same to the last digit."
-    assert figures.within([told]).startswith("all 2 tokens and 3 of 6 figures are the same to the")
+    assert clause.within([told]).startswith("all 2 tokens and 3 of 6 figures are the same to the")
     shorter = {**one, "curves": {"restored": {"kl": [1.0]}}}
     assert figures.tally(one, shorter) == (4, 6) and figures.tally(shorter, one) == (4, 4)
 
@@ -131,7 +131,7 @@ def test_an_audit_of_an_evaluation_counts_its_answers_and_the_figures_of_its_cel
         ["tokens kept, of each cell", "1", "the same"],
     ]
     counted = figures.told(one, two)
-    assert figures.within([counted]) == (
+    assert clause.within([counted]) == (
         "1 of 2 answers and 4 of 5 figures are the same to the last digit, the others within their stated bounds"
     )
     document = {"verdict": "same", "run": "runs/s", "points": 1, "compared": "bitwise", "differences": [],
@@ -142,3 +142,20 @@ def test_an_audit_of_an_evaluation_counts_its_answers_and_the_figures_of_its_cel
     assert figures.covered(tmp_path, document).startswith(
         "Compared: every answer, right answers, likelihood, divergence and bytes of every cell and the yardstick"
     )
+
+
+def test_an_audit_of_a_pruned_run_has_both_of_its_verdicts():
+    """The twin was not pruned: its one verdict is that on the restore."""
+    whole = {"verdict": "equivalent", "oracle": {"ratio": 0.5}}
+    itself = {"against": "saved", "verdict": "equivalent"}
+    less = {"verdict": "diverged", "oracle": {"ratio": 1e6}, "itself": itself}
+    names = [row[0] for row in figures.rows(less, less, {})[1]]
+    assert names == ["verdict: against the full cache", "verdict: restored as saved", "times the plain path's error against float64"]  # fmt: skip
+    names = [row[0] for row in figures.rows(whole, whole, {})[1]]
+    assert names == ["verdict", "times the plain path's error against float64 (2 is allowed)"]
+    told = [figures.told(one, one) for one in (less, whole)]
+    assert clause.verdicts(told[:1]) == " (the verdicts: restore equivalent, against the full cache diverged)"  # fmt: skip
+    assert clause.verdicts(told[1:]) == " (the verdict: equivalent)"
+    assert clause.verdicts(told[:1] * 2) == " (the verdicts: 2 diverged; of the restores alone: 2 equivalent)"  # fmt: skip
+    another = less | {"itself": itself | {"verdict": "drifted"}}
+    assert figures.tally(less, another) == (2, 3)
