@@ -1,6 +1,7 @@
 """An audit leaves evidence: whoever has its report can check the checker, and nobody can change it."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -137,3 +138,20 @@ def test_an_edited_report_is_named(copy, edit, keys):
     (copy / record.SIGNATURE).write_bytes(signature)
     with pytest.raises(Untrusted):
         audit.signed(copy, [str(keys / "a.pub")])
+
+
+def test_an_audit_of_a_long_run_says_how_long_that_took(tmp_path):
+    """A copy whose files have other times says nothing."""
+    (tmp_path / ".hydra").mkdir()
+    files = [tmp_path / ".hydra" / "config.yaml", tmp_path / "record.json"]
+    for file, when in zip(files, (1_000, 1_185)):
+        file.write_text("{}")
+        os.utime(file, (when, when))
+    assert audit.recorded_in([tmp_path]) == " (3m05s when recorded)"
+    assert audit.recorded_in([tmp_path] * 2) == " (6m10s when recorded)"
+    os.utime(files[1], (1_002, 1_002))
+    assert audit.recorded_in([tmp_path]) == "", "no wait"
+    os.utime(files[1], (900_000, 900_000))
+    assert audit.recorded_in([tmp_path]) == "", "days: files that were touched since"
+    os.utime(files[1], (0, 0))
+    assert audit.recorded_in([tmp_path]) == ""

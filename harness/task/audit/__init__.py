@@ -16,6 +16,7 @@ from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
 from harness.report.audit import answered, clause, figures
+from harness.report.terminal.bar import span
 from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
@@ -28,13 +29,14 @@ from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
 from harness.task.audit.source import deleted, read
 from harness.task.audit.target import located
-from harness.track import names, parent
+from harness.track import contents, names, parent
 
 UNRUN = "only the seal, and the record's figures with one another: they do not hold, so nothing was run again"
 UNRUN_TRACKED = (
     "only the seal, the record's figures with one another and what MLflow says of it: they do not hold, so "
     "nothing was run again"
 )
+LONG, DAY = 10, 86_400  # seconds that a person is told of
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -69,7 +71,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     weights.located(cfg, points)
     if said := weights.passed_over(cfg, points):
         say.note(said)
-    say.stage("run again in a fresh process")
+    say.stage(f"run again in a fresh process{recorded_in(points)}")
     again = rerun(cfg, points, folder)
     environments, evidence = {}, {}
     for point, fresh in again.items():
@@ -132,6 +134,13 @@ def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: server.See
     return _conclude(
         cfg, folder, say, target, points, findings, again, by, seen, None, REDRAWN, unknown
     )
+
+
+def recorded_in(points: list[Path]) -> str:
+    """How long the runs of these records took, as an aside, where that is long and the times of their files say it: a
+    copy may have other ones."""
+    took = sum(max(contents.ended(p) - contents.began(p), 0) for p in points) / 1000
+    return f" ({span(took)} when recorded)" if LONG <= took < DAY else ""
 
 
 def auditable(points: list[Path]) -> None:
