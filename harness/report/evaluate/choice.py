@@ -14,6 +14,8 @@ SAFE = (
 CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
 PARTS = {25: "a quarter", 50: "half", 75: "three quarters"}  # of the bytes, in percent
 
+ALIKE = ("prune", "quantize", "budget", "cache")  # a cell, however it was asked
+
 Row = dict[str, Any]
 
 
@@ -28,7 +30,8 @@ def conclusion(rows: list[Row]) -> str:
     several = len({r["asked"] for r in right}) > 1
     when = f" where the question is asked {whole['asked']} pruning" * several
     if winner is None:
-        return _none(right, whole, when)
+        near = nearest(right)
+        return " ".join([_none(near, whole, when), *_otherwise(right, near)])
     lost = _less_likely(rows, winner)
     head = f"{CHOICE}{' by right answers' * bool(lost)}{when}"
     share = _share(winner["kv_bytes"] / whole["kv_bytes"])
@@ -37,12 +40,7 @@ def conclusion(rows: list[Row]) -> str:
         _missed(winner),
         lost,
     ]
-    alike = ("prune", "quantize", "budget", "cache")
-    for row in right:
-        if row["asked"] != winner["asked"] and all(row[key] == winner[key] for key in alike):
-            there = next(r for r in right if is_full(r) and _same(r, row, ("cache", "asked")))
-            said.append(f"Asked {row['asked']} pruning: {_beside(row, there)}.")
-    return " ".join(filter(None, said))
+    return " ".join(filter(None, [*said, *_otherwise(right, winner)]))
 
 
 def pills(rows: list[Row]) -> list[dict[str, str]]:
@@ -63,10 +61,28 @@ def hits(row: Row) -> int:
     return round(row["value"] * row["n"])
 
 
-def _none(right: list[Row], whole: Row, when: str) -> str:
+def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
+    """What comes of it where the question was asked otherwise, a sentence for each: the cell `chosen` there, or the
+    smallest that is safe there where that one is not."""
+    said = []
+    for asked in dict.fromkeys(row["asked"] for row in right) if chosen else ():
+        there = [row for row in right if row["asked"] == asked]
+        alike = [row for row in there if _same(row, chosen, ALIKE)]
+        if asked == chosen["asked"] or not alike:
+            continue
+        safe = None if best(right) else best(there)
+        row = safe or alike[0]
+        whole = next(r for r in there if is_full(r) and r["cache"] == row["cache"])
+        told = _beside(row, whole)
+        which = f", the {CHOICE.lower()} is {name(row)} ({told})" if safe else f": {told}"
+        said.append(f"Asked {asked} pruning{which}.")
+    return said
+
+
+def _none(near: Row | None, whole: Row, when: str) -> str:
     """That no cell is safe, and which comes nearest: the most right answers, of as many the fewest bytes."""
     said = f"{hits(whole)} of {whole['n']} right"
-    if not (near := nearest(right)):
+    if not near:
         return f"The full cache{when}: {said}. Nothing smaller was tried."
     beside = f"The nearest is {name(near)}: {hits(near)} of {near['n']} right."
     if not near["value"]:

@@ -57,6 +57,14 @@ def test_where_no_cell_is_safe_the_conclusion_says_so_and_what_comes_nearest() -
     )
     assert [(p["text"], p["kind"]) for p in pills([full, *others])] == [("no safe choice", "fair")]
     assert conclusion([full, row("random", 0.0, 10)]).endswith(" No other cell has one right.")
+    asked = [r | {"asked": "before"} for r in (full, *others)]
+    assert conclusion([full, *others, *asked]).endswith(
+        " The nearest is knorm 10%: 4 of 8 right. Asked before pruning: 4 of 8 right, 8 with the full cache."
+    )
+    asked[1] |= {"value": 1.0, "delta": 0.0, "delta_high": 0.0}
+    assert conclusion([full, *others, *asked]).endswith(
+        " Asked before pruning, the smallest safe choice is snapkv 10% (8 of 8 right)."
+    )
     twice = [full, {**full, "asked": "before"}]
     assert conclusion(twice) == (
         "The full cache where the question is asked after pruning: 8 of 8 right. Nothing smaller was tried."
