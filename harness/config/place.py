@@ -4,13 +4,15 @@ is imported."""
 import json
 import os
 import sys
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from harness import machine
 from harness.config import moved, utf8
 from harness.config.schema import Config, ModelConfig
-from harness.errors import ConfigProblem, InputProblem
+from harness.errors import ConfigProblem, InputProblem, printable
 
 FOLDERS, FILES = ("snapshot", "a", "b"), ("foreign", "prompt.path", "model.path")
 CALLED = {"foreign": "from"}
@@ -61,17 +63,34 @@ def check(cfg: Config) -> None:
             continue
         if key == "model.path":
             raise InputProblem(
-                f"model.path={path} does not exist. Give the folder that holds config.json and the "
-                "weights, or a GGUF file."
+                f"model.path={path} does not exist.{near(Path(path), False)} Give the folder that holds config.json "
+                "and the weights, or a GGUF file."
             )
         if any(Path(path).expanduser().absolute().parent.glob(".*.tmp")):
             continue  # who reads it tells what a killed save has left there
         what = "directory" if key in FOLDERS else "file"
-        raise InputProblem(
-            f"{CALLED.get(key, key)}={path}: there is no such {what}. Check the path."
-        )
+        meant = near(Path(path), key in FOLDERS) or " Check the path."
+        raise InputProblem(f"{CALLED.get(key, key)}={path}: there is no such {what}.{meant}")
     _check_prompt(cfg)
     _check_at(cfg)
+
+
+def near(path: Path, folder: bool = True) -> str:
+    """What is there and most like `path`, of which nothing is, as the end of a message; empty where nothing is like it.
+    folder: only directories are meant."""
+    path = path.expanduser()
+    missing = next((p for p in [*reversed(path.parents), path] if not p.exists()), None)
+    with suppress(OSError):
+        if missing is None:
+            return ""
+        there = [
+            p for p in missing.parent.iterdir() if p.is_dir() or not (folder or missing != path)
+        ]
+        if close := get_close_matches(missing.name, [p.name for p in there], n=1):
+            meant = missing.with_name(close[0])
+            whole = meant / path.relative_to(missing)
+            return f" Did you mean {printable(str(whole if whole.exists() else meant))}?"
+    return ""
 
 
 def _check_prompt(cfg: Config) -> None:

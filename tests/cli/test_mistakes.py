@@ -157,6 +157,16 @@ def test_diff_names_the_key_that_was_typed(harness, place: Path) -> None:
     assert "snapshot=" not in done.out + other.out
 
 
+def test_an_audit_of_a_snapshot_names_the_run_that_saved_it(harness, place: Path) -> None:
+    (place / "one" / "snapshot").mkdir(parents=True)
+    (place / "one" / "snapshot" / "manifest.json").write_text("{}")
+    done = harness("task=audit", "run=one/snapshot")
+    assert done.code == 2 and "It is what a run saved" not in done.out
+    (place / "one" / "result.json").write_text("{}")
+    done = harness("task=audit", "run=one/snapshot")
+    assert done.code == 2 and "It is what a run saved; the run is run=one" in done.out
+
+
 @pytest.mark.parametrize(
     "folder, says",
     [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.place import near
 from harness.errors import ConfigProblem
 
 ABSENT = {
@@ -31,6 +32,22 @@ def test_a_path_that_names_nothing_is_told_before_anything_heavy(
     done = harness(*typed.split())
     assert done.code == 2 and ABSENT[typed] in done.out and not began, done.out
     assert not list(place.iterdir())
+
+
+def test_a_path_that_is_mistyped_is_told_what_lies_beside_it(place: Path) -> None:
+    for folder in ("models/qwen3-0.6b", "runs/one"):
+        Path(folder).mkdir(parents=True)
+    Path("prompts.jsonl").touch()
+    meant = {
+        ("models/qwen3-06b", True): "models/qwen3-0.6b",
+        ("model/qwen3-0.6b", True): "models/qwen3-0.6b",
+        ("rums/two", True): "runs",
+        ("prompt.jsonl", False): "prompts.jsonl",
+    }
+    for (typed, folder), there in meant.items():
+        assert near(Path(typed), folder) == f" Did you mean {there}?"
+    assert near(Path("prompt.jsonl")) == "", "a file is no directory"
+    assert near(Path("nothing/like/it")) == near(Path("runs/one")) == ""
 
 
 def test_a_port_that_is_taken_is_told_before_any_address(place: Path, monkeypatch, capsys) -> None:

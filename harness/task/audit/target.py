@@ -2,12 +2,13 @@
 
 import re
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 
-from harness.config import Config
+from harness.config import Config, place
 from harness.errors import InputProblem, printable
+from harness.process import shown
 from harness.report.sweep.page import TABLE, read_csv
+from harness.snapshot.manifest import NAME as MANIFEST
 from harness.task.audit import download, unfinished
 from harness.task.audit.source import Run, lookup
 from harness.track import description, provenance
@@ -27,14 +28,17 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     path = Path(cfg.run).expanduser()
     if path.is_dir():
         if not any((path / name).exists() for name in RECORD):
-            what = _of_sweep(cfg, path) or "holds no record: neither result.json nor a sweep."
+            what = (
+                _of_sweep(cfg, path)
+                or f"holds no record: neither result.json nor a sweep.{_saved(path)}"
+            )
             raise InputProblem(f"run={cfg.run} {what}")
         if not unfinished.kept(path) and not unfinished.claimed(cfg, path):
             raise InputProblem(f"run={cfg.run} {unfinished.NOTHING}")
         return path, None
     if not re.fullmatch("[0-9a-f]{32}", cfg.run):
         raise InputProblem(
-            f"run={cfg.run}: no such directory, and not the id of an MLflow run.{_near(path)}"
+            f"run={cfg.run}: no such directory, and not the id of an MLflow run.{place.near(path)}"
         )
     run = lookup(cfg, cfg.run)
     known = run["tags"] if run else {}
@@ -94,17 +98,12 @@ def _of_sweep(cfg: Config, path: Path) -> str:
     return f"{TABLES}: task=audit run=ID of the sweep's run."
 
 
+def _saved(path: Path) -> str:
+    """The run that saved what lies at `path`, as the end of a message; empty where none did."""
+    above = path.absolute().parent
+    mine = (path / MANIFEST).is_file() and (above / RECORD[0]).is_file()
+    return f" It is what a run saved; the run is run={printable(shown(above))}" * mine
+
+
 def _there(cfg: Config) -> str:
     return description.there(cfg.track.uri, cfg.track.experiment, Path(cfg.runs_dir))
-
-
-def _near(path: Path) -> str:
-    """The directory whose name is most like that of `path`, where it is missing, as the end of a message."""
-    missing = next(p for p in [*reversed(path.parents), path] if not p.is_dir())
-    with suppress(OSError):
-        names = [p.name for p in missing.parent.iterdir() if p.is_dir()]
-        if near := get_close_matches(missing.name, names, n=1):
-            whole = missing.with_name(near[0]) / path.relative_to(missing)
-            there = whole if whole.is_dir() else missing.with_name(near[0])
-            return f" Did you mean {printable(str(there))}?"
-    return ""
