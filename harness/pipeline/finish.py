@@ -131,6 +131,7 @@ def finish_table(
     code: the exit code, by default from the verdict and what is required. closing: the console's line
     in place of the verdict, where that is not what the table is about.
     """
+    from harness.report import headline
     from harness.report.terminal import command, console
     from harness.report.terminal.fold import filled
 
@@ -152,8 +153,9 @@ def finish_table(
                 if closing.partition(": ")[2].strip().rstrip(".") not in result["conclusion"]:
                     say.line(closing)
             elif verdict != UNJUDGED:
-                why = "" if reason[1:].rstrip(".") in result["conclusion"] else f": {reason}"
-                say.fact("verdict", f"{verdict.upper()}{why}")
+                why = "" if reason[1:].rstrip(".") in result["conclusion"] else reason
+                why = headline.talk(result, why).rstrip(".") if name == "chat" else why
+                say.fact("verdict", ": ".join(filter(None, (verdict.upper(), why))))
             kept = (result.get("snapshot") or {}).get("path")
             following = command.command(result) if kept else ""
             named = (

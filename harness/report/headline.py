@@ -19,7 +19,7 @@ def said(result: Record) -> str:
     lines = str(result.get("reason") or "").splitlines()
     first = _OF[task](result, conclusion) if task in _OF else conclusion
     more = [line for line in lines if line[1:].rstrip(".") not in first + conclusion]
-    return "\n".join([first, *(_talk(result, line) if task == "chat" else line for line in more)])
+    return "\n".join([first, *(talk(result, line) if task == "chat" else line for line in more)])
 
 
 def _save(result: Record, conclusion: str) -> str:
@@ -44,10 +44,10 @@ def _verify(result: Record, conclusion: str) -> str:
 
 def _chat(result: Record, conclusion: str) -> str:
     """Of what nobody judged the turns are all there is to say."""
-    return conclusion if result.get("curves") else _talk(result, conclusion)
+    return conclusion if result.get("curves") else talk(result, conclusion)
 
 
-def _talk(result: Record, told: str) -> str:
+def talk(result: Record, told: str) -> str:
     """What was counted of the turns of a chat, `told` in parts, in sentences. Times, each taken once, are left to the
     figures, which say how they are made."""
     figures, (turns, *parts) = result.get("chat") or {}, told.rstrip(".").split("; ")

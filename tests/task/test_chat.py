@@ -32,6 +32,8 @@ def test_every_turn_can_be_resumed_token_for_token(chat):
     assert done.result["cache"]["served"] == "manual"
     assert [r["restored_equal"] for r in rows] == [True] * (len(rows) - 1) + [None]
     assert f" {len(rows) - 1} of {len(rows) - 1} equal" in done.out, "nobody asks after the last"
+    (verdict,) = [line for line in done.out.splitlines() if line.startswith("verdict:")]
+    assert "expected answers are right" in verdict and "naive" not in verdict, "times are figures"
     assert all(r["naive_equal"] for r in rows)
     asked = [r["recalled"] for r in rows if r["expect"]]
     assert len(asked) == 6
