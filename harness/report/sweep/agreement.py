@@ -11,6 +11,8 @@ from harness.report.sweep.distance import missed, rounded
 from harness.report.sweep.variation import asks, group
 
 SAME = "top1_agreement"
+CHANCE = "No nearer than chance: the control, {name}, has {nats} nats."
+MORE = "As near or nearer with more tokens kept: the control, {name} ({nats} nats)."
 
 Row = dict[str, Any]
 
@@ -29,25 +31,37 @@ def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
     return list(filter(None, [*said, control(winners, axes, rows)]))
 
 
-def control(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
-    """That tokens kept at random come as near as the policies do; empty where they do not, or nothing was asked of
-    how near points are."""
+def control(winners: list[Row], axes: list[str], rows: list[Row], once: bool = False) -> str:
+    """That tokens kept at random come as near as the policies do, be it with more of them; empty where they do not, or
+    nothing was asked of how near points are. once: as older versions told it, whatever the control kept."""
     if not winners or not all(missed(row) and row.get("kl_mean") is not None for row in winners):
         return ""
     if any(row.get("prune") == CONTROL for row in winners):
         return ""
-    questions, least = [axis for axis in axes if asks(axis)], []
-    for row in winners:
-        some = [r for r in rows if r.get("prune") == CONTROL and r.get("kl_mean") is not None]
-        some = [r for r in some if all(r[axis] == row[axis] for axis in questions)]
-        near = min(some, key=lambda r: float(r["kl_mean"]), default=None)
-        if near is None or rounded(near["kl_mean"]) > rounded(row["kl_mean"]):
-            return ""
-        least.append(near)
-    names = _names(least, [axis for axis in axes if axis not in questions], rows)
-    name = names[0] if len(names) == 1 else f"prune={CONTROL}"
-    ends = dict.fromkeys(f"{end(float(r['kl_mean']) for r in least):.3g}" for end in (min, max))
-    return f"No nearer than chance: the control, {name}, has {' to '.join(ends)} nats."
+    questions = [axis for axis in axes if asks(axis)]
+    for words, more in ((CHANCE, once), (MORE, True)):
+        least = [_random(row, rows, questions, more) for row in winners]
+        near = [r for r in least if r]
+        if len(near) == len(winners):
+            names = _names(near, [axis for axis in axes if axis not in questions], rows)
+            name = names[0] if len(names) == 1 else f"prune={CONTROL}"
+            ends = dict.fromkeys(
+                f"{end(float(r['kl_mean']) for r in near):.3g}" for end in (min, max)
+            )
+            return words.format(name=name, nats=" to ".join(ends))
+    return ""
+
+
+def _random(row: Row, rows: list[Row], questions: list[str], more: bool) -> Row | None:
+    """The control that is nearest, where it is as near as the point `row`, which was asked the same. more: also one that
+    keeps more tokens."""
+    some = [r for r in rows if r.get("prune") == CONTROL and r.get("kl_mean") is not None]
+    some = [r for r in some if all(r[axis] == row[axis] for axis in questions)]
+    few = row.get("kept_tokens") or 0
+    some = [r for r in some if more or not few or (r.get("kept_tokens") or 0) <= few]
+    near = min(some, key=lambda r: float(r["kl_mean"]), default=None)
+    as_near = near is not None and rounded(near["kl_mean"]) <= rounded(row["kl_mean"])
+    return near if as_near else None
 
 
 def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

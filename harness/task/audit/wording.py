@@ -57,7 +57,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
         sentences = [*sentences, *before(rows or [], axes)]
     beside = agreement.sentence(choice.leading(rows, axes), axes, rows) if rows else ""
     alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
-    sentences = [*sentences, *alone]
+    sentences = [*sentences, *alone, *_of_controls(sentences, axes, rows or [])]
     for sentence in dict.fromkeys([*sentences, *map(best_first, sentences)]):
         few = MARKED.sub("", sentence)
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
@@ -65,6 +65,13 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     told += list(map(_reworded, told))
     plain = _read(there or "", axes, rows or [])
     return next((there or "" for said in told if said in (there, plain)), told[0])
+
+
+def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> list[str]:
+    """What was told while a control counted as chance whatever it kept."""
+    some = choice.chosen(baseline.tried(rows, axes), axes)
+    now, before = (agreement.control(some, axes, rows, once=once) for once in (False, True))
+    return [said.replace(now, before) for said in sentences] if now and now != before else []
 
 
 def _among_all(rows: list[Result], axes: list[str]) -> list[str]:

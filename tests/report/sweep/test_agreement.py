@@ -121,3 +121,19 @@ def test_who_came_back_as_saved_is_named_one_both_or_all(tmp_path) -> None:
     ]
     _, text, _ = heading.told(tmp_path, seeds, ["prune", "seed"], {}, 4, 0)
     assert "All 4 came back as saved;" in text and "Both" not in text, text
+
+
+def test_a_control_that_keeps_more_tokens_is_no_chance_at_this_budget() -> None:
+    """The twin keeps as many: then it is."""
+    axes = ["prune", "prune.ratio"]
+    mine = ROW | SAME | {"prune.ratio": "0.25", "point": "0"}
+    more = ROW | NEAR | {"prune.ratio": "0.5", "kept_tokens": 48, "point": "1"}
+    told = agreement.control([mine], axes, [mine, more])
+    assert told == "As near or nearer with more tokens kept: the control, prune=random prune.ratio=0.5 (0.167 nats)."  # fmt: skip
+    chance = "No nearer than chance: the control, prune=random prune.ratio=0.5, has 0.167 nats."
+    assert agreement.control([mine], axes, [mine, more | {"kept_tokens": 24}]) == chance
+    far = more | {"kept_tokens": 24, "kl_mean": 0.9, "prune.ratio": "0.25", "point": "2"}
+    assert agreement.control([mine], axes, [mine, more, far]) == told, "chance is worse at 0.25"
+    assert agreement.control([mine], axes, [mine, far]) == ""
+    assert agreement.control([mine], axes, [mine, more], once=True) == chance
+    assert wording.older([f"So. {told}"], f"So. {chance}", [mine, more]) == f"So. {chance}"
