@@ -8,6 +8,7 @@ import torch
 
 from harness.capture import capture
 from harness.config import CompareConfig, ModelConfig
+from harness.model import pace
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline import drive, yardstick
@@ -254,11 +255,15 @@ def test_what_a_verdict_takes_is_reckoned_from_the_last_pass() -> None:
     assert loaded.pace.rate is None  # the first pass warms up, and tells nothing
     loaded.once(ids, torch.arange(96)[None])
     timed = loaded.pace.rate
+    loaded.pace.rate = (
+        pace.product(torch.float32, "cpu") / 1e4
+    )  # a model far slower than one product
     before = yardstick.cost(loaded, 1, 2000, False)
-    loaded.pace.rate = timed / 10
+    loaded.pace.rate /= 10
     slower = yardstick.cost(loaded, 1, 2000, False)
     loaded.pace.rate = timed
     assert 5 * before.seconds < slower.seconds <= 10.01 * before.seconds  # weights are read as fast
+    before = yardstick.cost(loaded, 1, 2000, False)
     exact = yardstick.cost(loaded, 1, 2000, True)
     assert exact.seconds > before.seconds
     rest = {"again": False, "small": True}  # steps under another cache, steps of one row, splits
