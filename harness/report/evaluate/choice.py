@@ -64,8 +64,10 @@ def hits(row: Row) -> int:
 def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
     """What comes of it where the question was asked otherwise, a sentence for each: the cell `chosen` there, or the
     smallest that is safe there where that one is not."""
-    said = []
-    for asked in dict.fromkeys(row["asked"] for row in right) if chosen else ():
+    said: list[str] = []
+    if not chosen:
+        return said
+    for asked in dict.fromkeys(row["asked"] for row in right):
         there = [row for row in right if row["asked"] == asked]
         alike = [row for row in there if _same(row, chosen, ALIKE)]
         if asked == chosen["asked"] or not alike:
