@@ -4,7 +4,6 @@ import json
 import sys
 from typing import Any
 
-from harness import machine
 from harness.cli import lines, remote
 from harness.cli.point import aged
 from harness.cli.sweep import TOLD, Watch, ended, finished, read_key
@@ -47,7 +46,8 @@ def conclude() -> int:
         pages.write(folder, rows, Watch.total)
         ways = search.ways(folder, rows)
         chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
-        said = summary.said(rows, ways, Watch.aim, chosen)
+        spread = seeds.told(rows, varied(rows, ways))
+        said = summary.said(rows, ways, Watch.aim, chosen, spread)
         now("recording what it came to")
         again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
         sought = evaluated.sought(rows, ways)
@@ -76,8 +76,6 @@ def conclude() -> int:
     if deleted := (tracked or {}).get("deleted"):
         print(lines.deleted(len(deleted)))
     lines.front(folder, rows, ways)
-    spread = seeds.sentence(rows, varied(rows, ways))
-    spread = f"{machine.many(len(rows), 'point')} {spread}." if spread else ""
     print(
         "\n".join(
             summary.closing(folder, rows, Watch.total, aged(points), problem is not None, spread)

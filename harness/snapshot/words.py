@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.snapshot.result import ORDER, UNJUDGED, worse
 
+NO_NEARER = "No nearer than chance"  # of the nearest point of a sweep, where tokens kept at random come as near
 FORCED = "at each step, the tokens of the uninterrupted run being fed (teacher forcing)"  # a choice
 BEFORE = 2  # words that both texts have, before the one that is another
 

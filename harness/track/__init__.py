@@ -145,7 +145,7 @@ def summarise(
     runs = {str(r["folder"]): r["mlflow_run_id"] for r in rows if r.get("mlflow_run_id")}
     missing = len(rows) < (total or 0)
     best = first(told[3], marked)
-    labels = summed(folder, rows, best, marked, whole=not missing)
+    labels = summed(folder, rows, best, marked, not missing, told[1])
     if missing:
         labels["reason"] = f"stopped after {len(rows)} of {total} points; go on with `{again}`"
     elif many := sum(row["verdict"] == "failed" for row in rows):

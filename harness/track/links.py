@@ -2,6 +2,7 @@
 what it read."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
 PAGES = "workflowType=machine_learning"
+SAME = 1000  # runs of one state, among which the one is looked for that left it at its place
 AT_FIRST = 10  # runs that MLflow's charts show before one asks for more
 DRAWN = " (MLflow may draw ten at first: the eye above its list shows the rest)"
 BETWEEN = " \u00b7 "
@@ -60,11 +62,15 @@ def of(client: Any, experiment: str, run_id: str, result: dict[str, Any], below:
     if of := result.get("audit_of") and parent.there(client, result["audit_of"]):
         return f"{opened(of.info.experiment_id, of.info.run_id)}\n\n"
     compared = comparison(experiment, run_id, list(below), called)
-    sources = [
-        opened(experiment, source, what)
-        for what, snapshot in _read(result).items()
-        if (source := _left(client, experiment, snapshot)) not in (None, run_id)
-    ]
+    started = client.get_run(run_id).data.tags
+    sources = []
+    for what, (snapshot, place) in _read(result, provenance.of(started)).items():
+        others = [r for r in _left(client, experiment, snapshot) if r.info.run_id != run_id]
+        whole = Path(started.get("directory", ""), place)
+        mine = [run for run in others if place and _at(run, whole)]
+        if others:
+            said = "the run that left" if mine else "a run that left the same state as"
+            sources.append(opened(experiment, (mine or others)[0].info.run_id, f"{said} {what}"))
     return compared + f"{BETWEEN.join(sources)}\n\n" * bool(sources)
 
 
@@ -80,19 +86,34 @@ def audited(client: Any, run_id: str, result: dict[str, Any], folder: Path) -> N
         client.set_tag(of.info.run_id, "audited", f"{word} (run {run_id})")
 
 
-def _read(result: dict[str, Any]) -> dict[str, str]:
-    """The ids of the snapshots that a run has read, by what each is to it."""
+def _read(result: dict[str, Any], folder: Path) -> dict[str, tuple[str, str]]:
+    """The id and the place of each snapshot that the run in `folder` has read, by what it is to it."""
     sides = {
-        f"the run that left {key}": side.get("id")
-        for key, side in (result.get("sides") or {}).items()
+        key: (side.get("id"), side.get("path")) for key, side in (result.get("sides") or {}).items()
     }
-    told = {"the run that left its snapshot": written.parent(result), **sides}
-    return {what: str(snapshot) for what, snapshot in told.items() if snapshot}
+    place = (
+        (result.get("snapshot") or {}).get("path")
+        if result.get("task") == written.READING
+        else None
+    )
+    place = place or contents.config(folder).get("snapshot")
+    told = {"its snapshot": (written.parent(result), place), **sides}
+    return {what: (str(own), str(place or "")) for what, (own, place) in told.items() if own}
 
 
-def _left(client: Any, experiment: str, snapshot: str) -> str | None:
-    """The latest run that left the snapshot of this id."""
-    if not snapshot.isalnum():
-        return None
-    found = client.search_runs([experiment], f"tags.snapshot_id = '{snapshot}'", max_results=1)
-    return found[0].info.run_id if found else None
+def _left(client: Any, experiment: str, snapshot: str) -> list[Any]:
+    """The runs that left a snapshot of this id, the latest first: the same state has the same id wherever it lies."""
+    asked = f"tags.snapshot_id = '{snapshot}'"
+    return client.search_runs([experiment], asked, max_results=SAME) if snapshot.isalnum() else []
+
+
+def _at(run: Any, place: Path) -> bool:
+    """Whether what a run left lies at `place`: in its folder, or where `out=` said."""
+    tags, (folder, whole) = run.data.tags, map(_plain, (provenance.of(run.data.tags), place))
+    out = tags.get("out") and _plain(Path(tags.get("directory", ""), tags["out"]))
+    return folder in whole.parents or (bool(out) and out in (whole, *whole.parents))
+
+
+def _plain(place: Path) -> Path:
+    """Without `..` and `~`, which a person may type."""
+    return Path(os.path.normpath(place.expanduser()))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.snapshot.result import ORDER
+from harness.snapshot.words import NO_NEARER
 from harness.track import names
 
 ENDS = ("kl_max", "max_abs_diff", "stored_bytes", "per_token_s", "save_s", "load_s")
@@ -50,15 +51,16 @@ def first(best: str, marked: Sequence[str]) -> str:
 
 
 def summed(
-    sweep: Path, rows: list[dict[str, Any]], best: str, marked: Sequence[str] = (), whole: bool = True
+    sweep: Path, rows: list[dict[str, Any]], best: str, marked: Sequence[str] = (), whole: bool = True, sentence: str = ""
 ) -> dict[str, str]:  # fmt: skip
     """The tags that say what a sweep came to: the point that is `best` of those that ran, where one is, by what it
     alone was asked, and where it came to its end (`whole`) with which exit code. marked: all that its page marks, of
-    which the first is named."""
+    which the first is named. sentence: what the sweep came to; where a control is as near, the tag says so as well."""
     told = {"exit_code": str(max(int(row["exit_code"]) for row in rows))} if whole else {}
     if not (point := first(best, marked)):
         return told
     more = f" (and {len(marked) - 1} more)" * (len(marked) > 1)
+    more += f" ({NO_NEARER.lower()})" * (NO_NEARER in sentence)
     return told | {"best": f"{names.point(sweep / point) or point}{more}"}
 
 

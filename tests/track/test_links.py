@@ -25,6 +25,22 @@ def test_a_comparison_shows_what_differs_and_leads_to_both_runs(harness, place):
     assert len(told["differences"]) and all(d["what"] in note for d in told["differences"][:20])
 
 
+def test_of_runs_that_left_the_same_state_the_one_is_meant_whose_folder_was_read(harness, place):
+    """The twin's folder is nowhere on the server: then it is one of those that left the same."""
+    first, later = (harness("steps=2", f"cache={c}", track="mlflow") for c in ("cloned", "manual"))
+    assert first.result["snapshot"]["id"] == later.result["snapshot"]["id"]
+    shutil.copytree(first.result["snapshot"]["path"], place / "copied")
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    for snapshot, said, of in (
+        (first.result["snapshot"]["path"], "the run that left its snapshot", first),
+        (later.result["snapshot"]["path"], "the run that left its snapshot", later),
+        ("copied", "a run that left the same state as its snapshot", later),
+    ):
+        done = harness("task=prune", f"snapshot={snapshot}", "prune=knorm", track="mlflow")
+        note = client.get_run(done.result["mlflow"]["run_id"]).data.tags["mlflow.note.content"]
+        assert f"[Open {said}](#/experiments/1/runs/{of.result['mlflow']['run_id']}?" in note
+
+
 def test_an_audited_run_says_what_its_audit_came_to(harness, place):
     run = harness("steps=2", track="mlflow")
     of = run.result["mlflow"]["run_id"]

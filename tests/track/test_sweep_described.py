@@ -200,6 +200,8 @@ def test_points_that_tie_are_counted_where_one_of_them_is_named(swept):
     assert summed(swept, rows, "", ["2"], whole=False) == {
         "best": summed(swept, rows, "2")["best"]
     }, "so far"
+    chance = summed(swept, rows, "2", sentence="The nearest: x. No nearer than chance: the control")
+    assert chance["best"] == f"{summed(swept, rows, '2')['best']} (no nearer than chance)"
     assert (first("", ["2", "4"]), first("0", ["2"]), first("", [])) == ("2", "0", "")
     two = links.of_sweep("1", "above", {"sweep/2": "two"}, "2", 2)
     assert "[Open the first marked point](#/experiments/1/runs/two?" in two

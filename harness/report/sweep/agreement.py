@@ -9,9 +9,10 @@ from harness.report.sweep.baseline import CONTROL, policies, tried
 from harness.report.sweep.choice import able
 from harness.report.sweep.distance import missed, rounded
 from harness.report.sweep.variation import asks, group
+from harness.snapshot.words import NO_NEARER
 
 SAME = "top1_agreement"
-CHANCE = "No nearer than chance: the control, {name}, has {nats} nats."
+CHANCE = f"{NO_NEARER}: the control, {{name}}, has {{nats}} nats."
 MORE = "As near or nearer with more tokens kept: the control, {name} ({nats} nats)."
 
 Row = dict[str, Any]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from harness import machine
 from harness.report.html import cell, section
 from harness.report.names import plain
 from harness.report.picture import plots
@@ -46,6 +47,12 @@ def sentence(rows: list[Row], axes: list[str]) -> str:
         for name, some in groups.items()
     ]
     return f"over {' and '.join(seeds)}: {'; '.join(said)}"
+
+
+def told(rows: list[Row], axes: list[str]) -> str:
+    """The same as a whole sentence."""
+    said = sentence(rows, axes)
+    return f"{machine.many(len(rows), 'point')} {said}." if said else ""
 
 
 def _came_to(rows: list[Row]) -> str:

@@ -85,14 +85,17 @@ def told(
 
 
 def said(
-    rows: list[Row], ways: dict[str, int], total: int | None, chosen: str = ""
-) -> tuple[str, str, str, str]:
+    rows: list[Row], ways: dict[str, int], total: int | None, chosen: str = "", spread: str = "", once: bool = False
+) -> tuple[str, str, str, str]:  # fmt: skip
     """`(words, sentence, table, best)`: what a sweep's run is told; the same words, with what was measured where no
     point is to be chosen, and the one best point. rows: of evaluations as `evaluated.completed` makes them. total,
-    chosen: as of `told`."""
+    chosen: as of `told`. spread: what came out over the seeds, as the console has it. once: as older versions told it,
+    which left to the console how far one prompt carries."""
     words, sentence = told(rows, ways, total, chosen=chosen)
     best = winners(rows, ways)[1]
-    sentence = sentence or f"{missed(rows)} {measured(rows, ways)}".strip()
+    if sentence and not (once or chosen or searched(rows, ways)):
+        sentence = f"{sentence} {_caution(rows, ways)}".rstrip()
+    sentence = sentence or f"{missed(rows)} {spread or measured(rows, ways)}".strip()
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
         rest = sentence.removeprefix(part) if sentence.startswith(part) else f". {sentence}"
@@ -103,6 +106,12 @@ def said(
         markdown(rows, ways),
         best[0]["point"] if best else "",
     )
+
+
+def _caution(rows: list[Row], ways: dict[str, int]) -> str:
+    """How far so few prompts carry, where a point is to be chosen."""
+    axes = variation.varied(rows, ways)
+    return price.caution(choice.chosen(baseline.tried(rows, axes), axes), axes, rows)
 
 
 def missed(rows: list[Row]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from harness import track
 from harness.report.evaluate import page as evaluate
 from harness.report.sweep import cells as answers
-from harness.report.sweep import evaluated, search, summary
+from harness.report.sweep import evaluated, search, seeds, summary, variation
 from harness.report.sweep import page as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS
@@ -147,9 +147,10 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     ways = search.ways(folder, rows)
     document = read(folder / "sweep.json")
     asked = document.get("asked", document.get("points"))
-    former = summary.said(rows, ways, asked)
+    former = summary.said(rows, ways, asked, once=True)
     chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
-    words, sentence, table, best = summary.said(rows, ways, asked, chosen)
+    spread = seeds.told(rows, variation.varied(rows, ways))
+    words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
     tables = [table]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
     missing = len(rows) < (asked or 0)
@@ -160,8 +161,9 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         best, marked = formerly, list(older[0])
         tables.append(summary.markdown(rows, ways, once=True))
     best = first(best, marked)
-    ended = summed(folder, rows, best, marked, whole=not missing)
-    alone = {} if missing else summed(folder, rows, best)  # as older versions named it
+    ended = summed(folder, rows, best, marked, not missing, sentence)
+    alone = [summed(folder, rows, best, some, not missing) for some in (marked, [])]
+    once_best = [told for told in alone if told.get("best") == held["tags"].get("best")]
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)
     tail = held["tags"].get("reason", "") if missing or broken else ""
@@ -187,10 +189,13 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         notes,
         before=_typed(folder)
         | dict.fromkeys(("verdict", "outcome"), wording.best_first(former[0]))
-        | alone
+        | dict(*once_best[:1])  # as older versions named it
         | {
             "conclusion": wording.older(
-                [sentence, *wording.unstopped(sentence), once, words, *former[:2]],
+                [
+                    *(sentence, *wording.unstopped(sentence), once, words),
+                    *(*former[:2], *wording.unstopped(former[1])),
+                ],
                 held["tags"].get("conclusion"),
                 rows,
             )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sweeps import points
 
-from harness.report.sweep import agreement, choice, heading, summary
+from harness.report.sweep import agreement, choice, heading, seeds, summary
 from harness.task.audit import wording
 
 ROW = {
@@ -137,3 +137,20 @@ def test_a_control_that_keeps_more_tokens_is_no_chance_at_this_budget() -> None:
     assert agreement.control([mine], axes, [mine, far]) == ""
     assert agreement.control([mine], axes, [mine, more], once=True) == chance
     assert wording.older([f"So. {told}"], f"So. {chance}", [mine, more]) == f"So. {chance}"
+
+
+def test_mlflow_is_told_what_the_console_says_of_one_prompt_and_of_seeds() -> None:
+    """The twin as older versions told it."""
+    rows = [ROW | change | {"point": str(i)} for i, change in enumerate((SAME, NEAR))]
+    one, before = (summary.said(rows, {}, 2, once=once)[1] for once in (False, True))
+    assert one.startswith(before) and one.endswith("for that, task=evaluate."), one
+    assert "One prompt" not in before and wording.older([one, before], before, rows) == before
+    alike = [ROW | {"verdict": "equivalent", "outcome": "equivalent", "error_ratio": e, "seed": str(s),
+                    "prune": "none", "point": str(s)} for s, e in enumerate((0.4, 0.9))]  # fmt: skip
+    spread = seeds.told(alike, ["seed"])
+    assert (
+        spread
+        == "2 points over seed: all equivalent, error 0.4 to 0.9 of rounding's own (median 0.65, 2 allowed)."
+    )
+    assert summary.said(alike, {}, 2, spread=spread)[1] == spread
+    assert summary.said(alike, {}, 2)[1].startswith("Varied: seed")
