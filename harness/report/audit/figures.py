@@ -2,7 +2,7 @@
 the digests of the elements, and of a run that was refused what it names of the refusal."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,40 @@ def results(folder: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     sides = []
     for side in ("recorded", "again"):
         path = copy(folder, told, side)
-        one = json.loads(path.read_text("utf-8")) if path and path.is_file() else {}
+        one = formed(json.loads(path.read_text("utf-8"))) if path and path.is_file() else {}
         files = {name: copy(folder, told, side, name) or folder for name in (answered.SAID, ROWS)}
         sides.append(one | {answered.KEY: answered.lists(files.__getitem__)} if one else one)
     return sides
+
+
+def formed(result: Any) -> dict[str, Any]:
+    """The blocks of a record that have the form in which a run writes them: an edited one holds anything."""
+    return {
+        key: value
+        for key, value in (result.items() if isinstance(result, Mapping) else ())
+        if value is None or key not in FORMS or FORMS[key](value)
+    }
+
+
+def _figures(block: Any) -> bool:
+    return isinstance(block, Mapping) and not any(
+        isinstance(v, str | list | Mapping) for v in block.values()
+    )
+
+
+def _rows(block: Any) -> bool:
+    return isinstance(block, list) and all(isinstance(row, Mapping) for row in block)
+
+
+FORMS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("metrics", "oracle", "size"), _figures),
+    **dict.fromkeys(("elements", "differences"), _rows),
+    **dict.fromkeys(
+        ("diagnosis", "text", "known", "itself"), lambda block: isinstance(block, Mapping)
+    ),
+    "verdict": lambda word: isinstance(word, str),
+    "faults": lambda faults: isinstance(faults, list),
+}  # of the blocks that an audit shows
 
 
 def copy(
@@ -158,6 +188,7 @@ def flat(tree: Any) -> list[Any]:
 def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
     """What a headline says of a run: `came` to no end or None, its `verdict`, `named` of a refusal, how many `figures`, how many
     of them the `same`, how many `tokens`, how many `answers` of an evaluation, how many of them the `same_answers`."""
+    recorded, again = formed(recorded), formed(again)
     was, said = figures(recorded), (recorded.get(answered.KEY) or {}).get(answered.ANSWERS, [])
     heard = (again.get(answered.KEY) or {}).get(answered.ANSWERS, [])
     same, every = tally(recorded, again)

@@ -29,7 +29,24 @@ def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
     if not any(row.get("prune") == CONTROL for row in winners):
         mine = policies(mine, axes)
     said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
-    return list(filter(None, [*said, control(winners, axes, rows)]))
+    return list(filter(None, [*said, nearer(winners, axes, mine), control(winners, axes, rows)]))
+
+
+def nearer(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """Which point has the nearest logits, where that is none of those that are chosen for their tokens; empty elsewhere,
+    and of several questions."""
+    known = [row for row in rows if row.get("kl_mean") is not None]
+    if any(map(asks, axes)) or not winners or any(row["verdict"] != "drifted" for row in winners):
+        return ""
+    least = min((float(row["kl_mean"]) for row in winners if row in known), default=0.0)
+    near = min(
+        (row for row in known if missed(row)), key=lambda row: float(row["kl_mean"]), default=None
+    )
+    if near is None or not rounded(near["kl_mean"]) < rounded(least):
+        return ""
+    (name,) = _names([near], axes, rows)
+    why = "with another token" if near["verdict"] == "diverged" else "short of what is required"
+    return f"Nearer in its logits, though {why}: {name} (mean KL {near['kl_mean']:.3g} nats, here {least:.3g})."
 
 
 def control(winners: list[Row], axes: list[str], rows: list[Row], once: bool = False) -> str:

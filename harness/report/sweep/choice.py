@@ -109,8 +109,12 @@ def written(row: Row) -> bool:
 
 
 def stored(row: Row) -> float:
-    """How many bytes it takes; infinitely many where that is unknown."""
-    return row.get("stored_bytes") or math.inf
+    """How many bytes it takes, be its keys and values on the disk or in memory; infinitely many where that is
+    unknown."""
+    held = (row.get("kv_bytes") or 0) * (
+        row.get("save") == "memory"
+    )  # which `stored_bytes` does not count
+    return (row.get("stored_bytes") or math.inf) + held
 
 
 def _seconds(row: Row) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 from harness import machine
 from harness.report.names import folder
 from harness.report.picture import plots
+from harness.report.sweep.baseline import REDUCERS
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.verdicts import STOPPED
 from harness.snapshot.result import MOMENT
@@ -49,13 +50,15 @@ def _named(row: Row, axes: list[str]) -> str:
 
 
 def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
-    """That points with other tokens than the full cache's were asked one question, where they were pruned otherwise
-    and none is right; empty elsewhere."""
+    """That points with other logits than the full cache's were asked one question, where they were pruned or quantized
+    otherwise and none is right; empty elsewhere."""
     asked = [axis for axis in axes if asks(axis)]
-    pruned = any(axis.partition(".")[0] == "prune" for axis in axes)
-    other = winners and all(row["verdict"] == "diverged" for row in winners)
-    if asked or not pruned or not other or any(row.get("answer") for row in rows):
+    less = {axis.partition(".")[0] for axis in axes} & {*REDUCERS}
+    moved = ("drifted", "diverged") if "quantize" in less else ("diverged",)
+    other = winners and all(row["verdict"] in moved for row in winners)
+    if asked or not less or not other or any(row.get("answer") for row in rows):
         return ""
+    what = "policy" if "prune" in less else "quantizer"
     steps = {int(row.get("steps") or 0) for row in rows}
     over = f" over {machine.many(max(steps), 'step')}" if len(steps) == 1 and any(steps) else ""
-    return f"One prompt{over} says how these runs compare, not which policy is better in general: for that, task=evaluate."
+    return f"One prompt{over} says how these runs compare, not which {what} is better in general: for that, task=evaluate."

@@ -71,7 +71,13 @@ def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> l
     """What was told while a control counted as chance whatever it kept."""
     some = choice.chosen(baseline.tried(rows, axes), axes)
     now, before = (agreement.control(some, axes, rows, once=once) for once in (False, True))
-    return [said.replace(now, before) for said in sentences] if now and now != before else []
+    near = agreement.nearer(some, axes, baseline.tried(rows, axes))
+    told = [said.replace(now, before) for said in sentences] if now and now != before else []
+    return told + [
+        said.replace(near, "").replace("  ", " ").strip()
+        for said in sentences
+        if near and near in said
+    ]
 
 
 def _among_all(rows: list[Result], axes: list[str]) -> list[str]:

@@ -159,3 +159,16 @@ def test_an_audit_of_a_pruned_run_has_both_of_its_verdicts():
     assert clause.verdicts(told[:1] * 2) == " (the verdicts: 2 diverged; of the restores alone: 2 equivalent)"  # fmt: skip
     another = less | {"itself": itself | {"verdict": "drifted"}}
     assert figures.tally(less, another) == (2, 3)
+
+
+def test_a_record_of_another_form_is_counted_without_the_blocks_that_have_it():
+    """And its twin, as a run writes it, whole."""
+    sound = {"verdict": "exact", "metrics": {"kl_max": 1.0}, "diagnosis": {"picture": [1.0]},
+             "elements": [{"name": "kv_cache", "digest": "a"}]}  # fmt: skip
+    assert figures.formed(sound) == sound
+    for block, value in (("diagnosis", "none"), ("metrics", [1]), ("metrics", {"kl_max": {}}), ("elements", ["a"]),
+                         ("verdict", ["exact"])):  # fmt: skip
+        told = figures.told({**sound, block: value}, sound)
+        assert told["figures"] <= figures.told(sound, sound)["figures"]
+        assert block not in figures.formed({**sound, block: value})
+    assert figures.formed("a text") == {}

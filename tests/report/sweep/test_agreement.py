@@ -154,3 +154,34 @@ def test_mlflow_is_told_what_the_console_says_of_one_prompt_and_of_seeds() -> No
     )
     assert summary.said(alike, {}, 2, spread=spread)[1] == spread
     assert summary.said(alike, {}, 2)[1].startswith("Varied: seed")
+
+
+def test_a_quantizer_that_keeps_the_tokens_is_told_which_has_the_nearer_logits() -> None:
+    """The twin is the nearest itself."""
+    axes = ["quantize"]
+    mine = ROW | {
+        "quantize": "int4",
+        "verdict": "drifted",
+        "kl_mean": 1e-3,
+        "prune": "none",
+        "point": "0",
+    }
+    near = mine | {"quantize": "int8", "verdict": "diverged", "kl_mean": 3e-6, "point": "1"}
+    told = agreement.nearer([mine], axes, [mine, near])
+    assert (
+        told
+        == "Nearer in its logits, though with another token: quantize=int8 (mean KL 3e-06 nats, here 0.001)."
+    )
+    assert agreement.nearer([mine], axes, [mine, near | {"kl_mean": 0.5}]) == ""
+    assert agreement.nearer([near], axes, [mine, near]) == ""
+    short = near | {"verdict": "drifted", "exit_code": 1}
+    assert "though short of what is required" in agreement.nearer([mine], axes, [mine, short])
+    said = summary.said([mine, near], {}, 2)[1]
+    assert told in said and "not which quantizer is better in general" in said
+    assert wording.older([said, said.partition(" One prompt")[0]], said.partition(" Nearer")[0], [mine, near]) == said.partition(" Nearer")[0]  # fmt: skip
+
+
+def test_what_is_held_in_memory_counts_with_its_keys_and_values() -> None:
+    few, many = (ROW | {"save": "memory", "stored_bytes": 80, "kv_bytes": n} for n in (50, 100))
+    assert choice.stored(few) < choice.stored(many)
+    assert choice.stored(few | {"save": "safetensors"}) == choice.stored(many | {"save": "gzip"})
