@@ -80,12 +80,11 @@ def near(path: Path, folder: bool = True) -> str:
     folder: only directories are meant."""
     path = path.expanduser()
     missing = next((p for p in [*reversed(path.parents), path] if not p.exists()), None)
+    if missing is None:
+        return ""
+    files = missing == path and not folder  # what lies on the way is a directory
     with suppress(OSError):
-        if missing is None:
-            return ""
-        there = [
-            p for p in missing.parent.iterdir() if p.is_dir() or not (folder or missing != path)
-        ]
+        there = [p for p in missing.parent.iterdir() if files or p.is_dir()]
         if close := get_close_matches(missing.name, [p.name for p in there], n=1):
             meant = missing.with_name(close[0])
             whole = meant / path.relative_to(missing)

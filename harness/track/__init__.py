@@ -157,7 +157,7 @@ def summarise(
         gone = {key: None for key in ("reason", *SUMMED) if key in before["tags"]}
         run_id, earlier, deleted = store.summary(
             folder, sweep_name(folder), parent.tags(folder),
-            list(totals(rows, sought, before["metrics"], best)), artifacts.of_sweep(folder),
+            list(totals(rows, sought, before["metrics"], told[3])), artifacts.of_sweep(folder),
             (*told[:3], best), len(marked),
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "FAILED" if failed else "KILLED" if missing else contents.status(rows),

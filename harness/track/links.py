@@ -14,7 +14,7 @@ from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
 PAGES = "workflowType=machine_learning"
-SAME = 1000  # runs of one state, among which the one is looked for that left it at its place
+SAME = 100  # latest runs of one state, among which the one is looked for that left it at its place
 AT_FIRST = 10  # runs that MLflow's charts show before one asks for more
 DRAWN = " (MLflow may draw ten at first: the eye above its list shows the rest)"
 BETWEEN = " \u00b7 "
@@ -111,7 +111,8 @@ def _at(run: Any, place: Path) -> bool:
     """Whether what a run left lies at `place`: in its folder, or where `out=` said."""
     tags, (folder, whole) = run.data.tags, map(_plain, (provenance.of(run.data.tags), place))
     out = tags.get("out") and _plain(Path(tags.get("directory", ""), tags["out"]))
-    return folder in whole.parents or (bool(out) and out in (whole, *whole.parents))
+    inside = bool(tags.get("folder")) and folder in whole.parents
+    return inside or (bool(out) and out in (whole, *whole.parents))
 
 
 def _plain(place: Path) -> Path:

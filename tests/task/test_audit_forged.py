@@ -58,6 +58,21 @@ def test_a_block_that_no_run_writes_is_named(recorded):
     assert named == ["certified_by"]
 
 
+@pytest.mark.parametrize(
+    "block, value", [("diagnosis", "none"), ("metrics", {"kl_max": {}}), ("elements", ["a"])]
+)
+def test_a_block_of_another_form_is_a_difference_and_no_fault_of_the_audit(
+    copy, harness, monkeypatch, block, value
+):
+    """Also where nothing sees that before it is run again: then all that is shown and counted has met it."""
+    resealed(copy, lambda result: result.update({block: value}))
+    monkeypatch.setattr(audit, "verified", lambda *_: iter(()))
+    done = harness("task=audit", f"run={copy}")
+    assert done.code == 1 and "DIFFERS" in done.out and "fault of the harness" not in done.out, (
+        done.out
+    )
+
+
 def test_the_task_that_counts_is_the_one_that_would_run(copy):
     """`result.json` says experiment, the configuration says ui: it would never end."""
     place = copy / ".hydra" / "config.yaml"

@@ -41,6 +41,22 @@ def test_of_runs_that_left_the_same_state_the_one_is_meant_whose_folder_was_read
         assert f"[Open {said}](#/experiments/1/runs/{of.result['mlflow']['run_id']}?" in note
 
 
+def test_a_sweep_of_several_questions_names_the_first_marked_point_and_has_no_figures_of_it(
+    harness, place
+):
+    """The twin asks one: its best point has figures."""
+    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
+    for seeds, many in (("1,2", " (and 1 more)"), ("1", "")):
+        harness("-m", "prune=knorm,snapkv", f"seed={seeds}", "steps=4", track="mlflow")
+        run = client.search_runs(["1"], "tags.kind = 'sweep summary'")[0]
+        assert run.data.tags["best"].endswith(many), run.data.tags["best"]
+        assert any(key.startswith("best/") for key in run.data.metrics) is not bool(many)
+        assert (
+            f"[Open the {'first ' * bool(many)}marked point]"
+            in run.data.tags["mlflow.note.content"]
+        )
+
+
 def test_an_audited_run_says_what_its_audit_came_to(harness, place):
     run = harness("steps=2", track="mlflow")
     of = run.result["mlflow"]["run_id"]

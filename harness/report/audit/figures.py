@@ -60,13 +60,13 @@ def results(folder: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     sides = []
     for side in ("recorded", "again"):
         path = copy(folder, told, side)
-        one = formed(json.loads(path.read_text("utf-8"))) if path and path.is_file() else {}
+        one = shaped(json.loads(path.read_text("utf-8"))) if path and path.is_file() else {}
         files = {name: copy(folder, told, side, name) or folder for name in (answered.SAID, ROWS)}
         sides.append(one | {answered.KEY: answered.lists(files.__getitem__)} if one else one)
     return sides
 
 
-def formed(result: Any) -> dict[str, Any]:
+def shaped(result: Any) -> dict[str, Any]:
     """The blocks of a record that have the form in which a run writes them: an edited one holds anything."""
     return {
         key: value
@@ -188,7 +188,7 @@ def flat(tree: Any) -> list[Any]:
 def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, Any]:
     """What a headline says of a run: `came` to no end or None, its `verdict`, `named` of a refusal, how many `figures`, how many
     of them the `same`, how many `tokens`, how many `answers` of an evaluation, how many of them the `same_answers`."""
-    recorded, again = formed(recorded), formed(again)
+    recorded, again = shaped(recorded), shaped(again)
     was, said = figures(recorded), (recorded.get(answered.KEY) or {}).get(answered.ANSWERS, [])
     heard = (again.get(answered.KEY) or {}).get(answered.ANSWERS, [])
     same, every = tally(recorded, again)

@@ -160,9 +160,9 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     if held["tags"].get("best") == summed(folder, rows, formerly, list(older[0])).get("best"):
         best, marked = formerly, list(older[0])
         tables.append(summary.markdown(rows, ways, once=True))
-    best = first(best, marked)
-    ended = summed(folder, rows, best, marked, not missing, sentence)
-    alone = [summed(folder, rows, best, some, not missing) for some in (marked, [])]
+    point = first(best, marked)
+    ended = summed(folder, rows, point, marked, not missing, sentence)
+    alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]
     once_best = [told for told in alone if told.get("best") == held["tags"].get("best")]
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)
@@ -174,7 +174,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
             text,
             "",
             some,
-            description.repeated(folder, best, held["id"], there, lasted, len(marked)),
+            description.repeated(folder, point, held["id"], there, lasted, len(marked)),
         )
         for there in dict.fromkeys(theres)
         for some in tables

@@ -68,7 +68,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
 
 
 def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> list[str]:
-    """What was told while a control counted as chance whatever it kept."""
+    """What was told while a control counted as chance whatever it kept, and while nothing was said of nearer logits."""
     some = choice.chosen(baseline.tried(rows, axes), axes)
     now, before = (agreement.control(some, axes, rows, once=once) for once in (False, True))
     near = agreement.nearer(some, axes, baseline.tried(rows, axes))

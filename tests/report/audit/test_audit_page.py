@@ -165,10 +165,10 @@ def test_a_record_of_another_form_is_counted_without_the_blocks_that_have_it():
     """And its twin, as a run writes it, whole."""
     sound = {"verdict": "exact", "metrics": {"kl_max": 1.0}, "diagnosis": {"picture": [1.0]},
              "elements": [{"name": "kv_cache", "digest": "a"}]}  # fmt: skip
-    assert figures.formed(sound) == sound
+    assert figures.shaped(sound) == sound
     for block, value in (("diagnosis", "none"), ("metrics", [1]), ("metrics", {"kl_max": {}}), ("elements", ["a"]),
                          ("verdict", ["exact"])):  # fmt: skip
         told = figures.told({**sound, block: value}, sound)
         assert told["figures"] <= figures.told(sound, sound)["figures"]
-        assert block not in figures.formed({**sound, block: value})
-    assert figures.formed("a text") == {}
+        assert block not in figures.shaped({**sound, block: value})
+    assert figures.shaped("a text") == {}
