@@ -136,7 +136,9 @@ def _said(
         if alone and (WORD.match(value) or (_fraction(value) and (of_policy or _words(told, key)))):
             return value
         last = key.rpartition(".")[2]
-        clash = any(other.rpartition(".")[2] == last for other in told if other != key)
+        clash = last in LAST or any(
+            other.rpartition(".")[2] == last for other in told if other != key
+        )
         return f"{key if clash else last}={value}"
 
     return [said(key, value) for key, value in told.items()]

@@ -98,6 +98,7 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
         (["seed=1,2", "steps=8,9", "dtype=float32,float64", "prune.ratio=0.25,0.5", "prune=random,tova"],
          {"seed=1 steps=9 dtype=float64 prune.ratio=0.5 prune=tova": "tova 0.5 float64 seed=1 steps=9"}),
         (["seed=1,2", "sampling.seed=3,4"], {"seed=1 sampling.seed=3": "sampling.seed=3 seed=1"}),
+        (["prune=random", "prune.seed=3,4"], {"prune.seed=3": "prune.seed=3"}),
         (["compact=true,false"], {"compact=true": "compact=true"}),
         (["model.path=a/b,a/c"], {"model.path=a/b": "b"}),
     ],

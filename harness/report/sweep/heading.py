@@ -11,6 +11,7 @@ from harness.report.sweep import (
     cells,
     choice,
     conclusion,
+    inert,
     price,
     pruned,
     search,
@@ -24,7 +25,6 @@ from harness.report.sweep.verdicts import STOPPED
 LONG = 100  # characters; what is said below so many begins a line of its own
 MOST = 2 * LONG  # characters on top
 FEW = 4  # options that are named one by one
-DRAWS = "The seed draws nothing with sampling=greedy."
 SAME = "so every point is the same run: sampling=sample draws"
 IDLE = "could not begin"
 
@@ -51,8 +51,8 @@ def told(
     else:
         first, (more, *below) = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more} {cells.alone(folder, rows)}".rstrip()
-    if axes == ["seed"] and rows[1:] and not left and seeds.inert(rows, axes):
-        first = f"{DRAWS[:-1]}, {SAME}.\n{first}".strip()
+    if axes == ["seed"] and not left and inert.sentence(rows, axes):
+        first = f"{inert.DRAWS[:-1]}, {SAME}.\n{first}".strip()
     text = "\n".join(filter(None, [_top(first, answer.strip(), rows), *below]))
     if not alone and not left:
         tried = baseline.tried(rows, axes)
@@ -111,7 +111,7 @@ def _chosen(
 ) -> tuple[str, list[str]]:
     """`first`, without it where what follows counts the points itself, and which point to choose, below which each
     further sentence is a line."""
-    if axes[1:] and seeds.inert(rows, axes):
+    if axes[1:] and inert.inert(rows, axes):
         seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
         once = [row for row in rows if row["seed"] == seed]
         own, (said, *below) = _chosen(folder, once, axes, ways, first, left)
@@ -119,7 +119,7 @@ def _chosen(
         few, many = map(pruned.came, (len(once), len(rows)))
         for now, then in ((few, many), (few.capitalize(), many.capitalize())):
             said = said.replace(now, then, 1)
-        return own, [said, *below, DRAWS]
+        return own, [said, *below, inert.DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
     winners = best or choice.chosen(mine, axes)

@@ -10,6 +10,7 @@ from harness.report.sweep.baseline import CONTROL
 from harness.snapshot.result import COMPARED, GOOD
 
 RESTORE = "restore"  # the column
+POLICY = "Nearest policy"  # where a control is beside them, which is none
 Row = dict[str, Any]
 
 
@@ -104,5 +105,5 @@ def told(
     (row,) = known
     name = " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes)
     size = f", {machine.human(row['stored_bytes'])}" if row.get("stored_bytes") else ""
-    nearest = "Nearest policy" if any(row.get("prune") == CONTROL for row in rows) else "Nearest"
+    nearest = POLICY if len({row.get("prune") == CONTROL for row in rows}) == 2 else "Nearest"
     return f"{said} {nearest} to the full cache by mean KL{so_far}: {name} ({row['kl_mean']:.3g} nats{size})."

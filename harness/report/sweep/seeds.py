@@ -16,23 +16,12 @@ from harness.report.terminal.console import number
 from harness.snapshot.result import GOOD
 
 FIGURES = ("evaluate.contains", "kl_mean", "kl_max")  # the first that is there
-# the same for each seed where nothing is drawn
-MEASURED = ("verdict", "kl_mean", "max_abs_diff", "top1_agreement")
 FEW = 4  # options that a sentence tells one by one
 MANY = 16  # names that fit under one picture
 ENDS: dict[str, Callable[[list[float]], float]] = {"median": median, "smallest": min, "largest": max}  # fmt: skip
 NARROW = 0.12  # half as wide as a median's mark
 
 Row = dict[str, Any]
-
-
-def inert(rows: list[Row], axes: list[str]) -> bool:
-    """Whether `seed` was varied and draws nothing: greedy, and every figure the same for each of its values."""
-    main = all(r.get("task") == "experiment" and r.get("sampling") == "greedy" for r in rows)
-    if "seed" not in axes or not main or any(r["verdict"] in STOPPED for r in rows):
-        return False
-    groups = group(rows, [a for a in axes if a != "seed"]).values()
-    return all(len({tuple(r.get(k) for k in MEASURED) for r in some}) == 1 for some in groups)
 
 
 def sentence(rows: list[Row], axes: list[str]) -> str:

@@ -15,6 +15,7 @@ from harness.report.sweep import (
     choice,
     conclusion,
     evaluated,
+    inert,
     price,
     pruned,
     search,
@@ -90,12 +91,14 @@ def said(
     """`(words, sentence, table, best)`: what a sweep's run is told; the same words, with what was measured where no
     point is to be chosen, and the one best point. rows: of evaluations as `evaluated.completed` makes them. total,
     chosen: as of `told`. spread: what came out over the seeds, as the console has it. once: as older versions told it,
-    which left to the console how far one prompt carries."""
+    which left to the console
+    how far one prompt carries, and that a seed draws nothing."""
     words, sentence = told(rows, ways, total, chosen=chosen)
     best = winners(rows, ways)[1]
     if sentence and not (once or chosen or searched(rows, ways)):
         sentence = f"{sentence} {_caution(rows, ways)}".rstrip()
-    sentence = sentence or f"{missed(rows)} {spread or measured(rows, ways)}".strip()
+    sentence = sentence or f"{missed(rows)} {spread or measured(rows, ways, once)}".strip()
+    sentence += f" {inert.sentence(rows, variation.varied(rows, ways))}".rstrip() * (not once)
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
         rest = sentence.removeprefix(part) if sentence.startswith(part) else f". {sentence}"
@@ -139,18 +142,26 @@ def winners(
     return choice.marks(some, axes, [] if best else mine), some[:1] * one
 
 
-def measured(rows: list[Row], ways: Iterable[str] = ()) -> str:
+def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False) -> str:
     """What was varied and between which figures it lies, in a sentence: for points of which none is to be
-    chosen. ways: objectives."""
+    chosen. ways: objectives. once: as older versions told it, which held pruned states to rounding as well."""
     axes = variation.varied(rows, ways) if rows else []
     told = [f"varied: {', '.join(axes)}"] if axes else []
-    if ratios := _known(rows, "error_ratio"):
+    whole = [row for row in rows if once or _whole(row)]
+    if ratios := _known(whole, "error_ratio"):
         told.append(f"the largest error is {max(ratios):.3g} of rounding's own (2 allowed)")
     if sizes := _known(rows, "stored_bytes"):
         ends = dict.fromkeys(machine.human(size) for size in (min(sizes), max(sizes)))
         told.append(f"{' to '.join(ends)} on disk")
     said = "; ".join(told)
     return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def _whole(row: Row) -> bool:
+    """Whether a point holds all that was read, as it was computed."""
+    return (
+        row.get("kept_tokens") == row.get("tokens") and str(row.get("quantize") or "none") == "none"
+    )
 
 
 def _known(rows: list[Row], key: str) -> list[float]:

@@ -152,7 +152,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     spread = seeds.told(rows, variation.varied(rows, ways))
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
     tables = [table]
-    once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways)
+    once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     older = summary.winners(rows, ways, once=True)
@@ -163,6 +163,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     point = first(best, marked)
     ended = summed(folder, rows, point, marked, not missing, sentence)
     alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]
+    alone += [{**told, "best": wording.by_last_part(told.get("best", ""))} for told in alone]
     once_best = [told for told in alone if told.get("best") == held["tags"].get("best")]
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)

@@ -48,6 +48,11 @@ def best_first(said: str) -> str:
     return COUNTS.sub(ordered, said)
 
 
+def by_last_part(name: str) -> str:
+    """A point's name as it was while a policy's own seed was called as the run's is."""
+    return re.sub(r"\b\w+\.(?=(?:seed|steps)=)", "", name)
+
+
 def older(sentences: list[str], there: str | None, rows: list[Result] | None = None) -> str:
     """The conclusion of a sweep as that older version told it which told `there`. sentences: as this version tells
     it, and as it was told once. rows: its points."""
@@ -58,6 +63,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     beside = agreement.sentence(choice.leading(rows, axes), axes, rows) if rows else ""
     alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
     sentences = [*sentences, *alone, *_of_controls(sentences, axes, rows or [])]
+    sentences += [s.replace(". Nearest to", f". {pruned.POLICY} to") for s in sentences]
     for sentence in dict.fromkeys([*sentences, *map(best_first, sentences)]):
         few = MARKED.sub("", sentence)
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
@@ -86,9 +92,7 @@ def _among_all(rows: list[Result], axes: list[str]) -> list[str]:
     for so_far in ("", " so far") if rows else ():
         some = choice.leading(rows, axes)
         said = conclusion.told(some, axes, rows, so_far, once=True)
-        said = (
-            pruned.told(rows, some, axes, so_far, said).replace("Nearest policy", "Nearest") or said
-        )
+        said = pruned.told(rows, some, axes, so_far, said).replace(pruned.POLICY, "Nearest") or said
         beside = [say(some, axes, rows) for say in (tie.sentence, agreement.sentence)]
         told.append(" ".join(filter(None, (said, *beside))))
     return [said for said in told if said]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sweeps import points
 
-from harness.report.sweep import agreement, choice, heading, seeds, summary
+from harness.report.sweep import agreement, choice, heading, inert, pruned, seeds, summary
 from harness.task.audit import wording
 
 ROW = {
@@ -46,9 +46,9 @@ def test_the_nearest_has_its_measure_the_other_measure_and_one_prompt_beside_it(
 
 def test_a_seed_that_draws_nothing_is_said_to_and_makes_no_question_of_its_own(tmp_path) -> None:
     told = said(tmp_path, SAME, NEAR)
-    assert "for every seed" not in told and told.endswith(heading.DRAWS)
+    assert "for every seed" not in told and told.endswith(inert.DRAWS)
     drawn = said(tmp_path, SAME | {"sampling": "nucleus"}, NEAR | {"sampling": "nucleus"})
-    assert "for every seed" in drawn and heading.DRAWS not in drawn
+    assert "for every seed" in drawn and inert.DRAWS not in drawn
 
 
 def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control_is_nearer() -> (
@@ -145,7 +145,7 @@ def test_mlflow_is_told_what_the_console_says_of_one_prompt_and_of_seeds() -> No
     one, before = (summary.said(rows, {}, 2, once=once)[1] for once in (False, True))
     assert one.startswith(before) and one.endswith("for that, task=evaluate."), one
     assert "One prompt" not in before and wording.older([one, before], before, rows) == before
-    alike = [ROW | {"verdict": "equivalent", "outcome": "equivalent", "error_ratio": e, "seed": str(s),
+    alike = [ROW | {"verdict": "equivalent", "outcome": "equivalent", "error_ratio": e, "max_abs_diff": e, "seed": str(s),
                     "prune": "none", "point": str(s)} for s, e in enumerate((0.4, 0.9))]  # fmt: skip
     spread = seeds.told(alike, ["seed"])
     assert (
@@ -154,6 +154,35 @@ def test_mlflow_is_told_what_the_console_says_of_one_prompt_and_of_seeds() -> No
     )
     assert summary.said(alike, {}, 2, spread=spread)[1] == spread
     assert summary.said(alike, {}, 2)[1].startswith("Varied: seed")
+
+
+def test_mlflow_is_told_that_a_seed_draws_nothing_and_pruned_states_are_not_held_to_rounding() -> (
+    None
+):
+    """The twins: a seed that drew something, and a conclusion as older versions told it."""
+    whole = {"task": "experiment", "sampling": "greedy", "verdict": "equivalent", "outcome": "equivalent",
+             "prune": "none", "quantize": "none", "kept_tokens": 97, "tokens": 97, "error_ratio": 0.5}  # fmt: skip
+    rows = [ROW | whole | {"seed": str(s), "point": str(s)} for s in (1, 2)]
+    said = summary.said(rows, {}, 2)[1]
+    assert "0.5 of rounding's own (2 allowed)" in said and said.endswith(f" {inert.DRAWS}"), said
+    assert inert.DRAWS not in summary.said(rows, {}, 2, once=True)[1]
+    drawn = [row | {"max_abs_diff": float(row["seed"])} for row in rows]
+    assert inert.DRAWS not in summary.said(drawn, {}, 2)[1]
+    pruned = rows[1] | {"prune": "keydiff", "kept_tokens": 24, "error_ratio": 1e5}
+    said, once = (summary.measured([rows[0], pruned], once=once) for once in (False, True))
+    assert "0.5 of rounding" in said and "1e+05 of rounding" in once, (said, once)
+
+
+def test_a_sweep_of_the_control_alone_names_no_policy() -> None:
+    """The twin has a policy beside it, and a record of before called it one."""
+    rows = [ROW | change | {"prune": "random", "prune.ratio": str(r), "kl_mean": r, "point": str(r)}
+            for change, r in ((NEAR, 0.25), (NEAR, 0.5))]  # fmt: skip
+    said = pruned.told(rows, rows[:1], ["prune.ratio"])
+    assert ". Nearest to the full cache" in said, said
+    mixed = [rows[0] | {"prune": "keydiff"}, rows[1]]
+    assert ". Nearest policy to" in pruned.told(mixed, mixed[:1], ["prune", "prune.ratio"])
+    before = said.replace("Nearest to", "Nearest policy to")
+    assert wording.older([said], before, rows) == before
 
 
 def test_a_quantizer_that_keeps_the_tokens_is_told_which_has_the_nearer_logits() -> None:
