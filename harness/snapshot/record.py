@@ -116,6 +116,16 @@ def broken(folder: Path) -> Iterator[tuple[str, Any, Any]]:
         yield name, None, "added"
 
 
+def unsealed(folder: Path) -> list[str]:
+    """What lies in the run's `folder` and no seal covers: its log, links, and files of more than `LARGE` bytes."""
+    known = {
+        *_files(folder),
+        *(folder / name for name in (NAME, SIGNATURE, PENDING, "result.json")),
+    }
+    every = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return sorted(str(path.relative_to(folder)) for path in every if path not in known)
+
+
 def value_at(result: Mapping[str, Any], key: str) -> Any:
     """The value of a claim by its dotted name; None when it is gone."""
     block, _, inner = key.partition(".")

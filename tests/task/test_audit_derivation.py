@@ -131,6 +131,7 @@ def test_a_run_that_was_refused_by_this_very_code_is_compared_with_its_page(
     assert list(elsewhere.told(result, other)) == ["the words of its reason"]
     entry = audit._kept(compose("track=none"), tmp_path, run, run)
     assert entry["kept"] is None and entry["drawn"] and not entry["uncompared"]
+    assert entry.pop("unsealed") == [".hydra/hydra.yaml", "harness.log"]
     assert report.unknown({"p": entry}, {}, set()) == list(report.ALWAYS)
     older = {**result, "environment": None}
     assert derivation.ours(older) and not derivation.ours({**older, "code": "of another time"})

@@ -49,6 +49,8 @@ def test_it_says_what_was_run_where_and_what_cannot_be_known(audited, recorded):
     assert told["record"] == record.read(recorded / record.NAME)["id"]
     assert told["where"]["platform"] and told["kept"] and "max_abs_diff" in told["noise_floor"]
     assert any("where and when the record was first made" in said for said in document["unknown"])
+    bare = f"{recorded.name}: no seal covers .hydra/hydra.yaml, harness.log, and the audit did not look at it"
+    assert bare in document["unknown"] and told["unsealed"] == [".hydra/hydra.yaml", "harness.log"]
     page = (audited / "report.html").read_text("utf-8")
     assert (
         "The environment: nothing changed since the recording</h2>" in page
@@ -71,6 +73,16 @@ def test_what_cannot_be_known_follows_from_the_record():
     said = report.unknown({"p": {"kept": False}, "q": {"kept": True}}, elsewhere, {"q"})
     assert [s.partition(":")[0] for s in said[2:]] == ["p", "p", "q"]
     assert "cpu" in said[2] and "in memory" in said[3] and "encrypted" in said[4]
+
+
+def test_what_no_seal_covers_is_named(tmp_path):
+    """The twin: a file that the seal covers."""
+    record.seal(tmp_path, {}, {}, {})
+    assert record.unsealed(tmp_path) == []
+    (tmp_path / "a.txt").write_text("later")
+    (tmp_path / "link").symlink_to("a.txt")
+    assert record.unsealed(tmp_path) == ["link"], "the file is found to be added"
+    assert ("a.txt", None, "added") in record.broken(tmp_path)
 
 
 def test_a_third_person_checks_the_checker(audited, keys, harness, monkeypatch):

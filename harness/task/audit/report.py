@@ -47,6 +47,7 @@ DELETED = (
     "{points}: its run in MLflow was deleted, by whom and why no store says; what that held was compared all "
     "the same"
 )
+UNSEALED = "{points}: no seal covers {what}, and the audit did not look at it"
 CLAIMED = (
     "how the state of the record compares with that of the second run, number by number: the auditor's "
     "word, since snapshots are not part of the evidence"
@@ -57,6 +58,7 @@ def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
     """Both results (a chat's turns, an evaluation's answers too) copied into the audit's own `folder`; what the audit says of
     this point."""
     entry: dict[str, Any] = {"record": _id(point), "signed": (point / records.SIGNATURE).is_file()}
+    entry["unsealed"] = records.unsealed(point)
     for which, place in (("recorded", point), ("again", fresh)):
         entry[which] = {}
         for name in KEPT:
@@ -89,6 +91,11 @@ def unknown(
         said.append(UNDRAWN.format(points=", ".join(undrawn)))
     if erased := [n for n, p in points.items() if p.get("deleted")]:
         said.append(DELETED.format(points=", ".join(erased)))
+    alike = {}
+    for name, point in points.items():
+        if bare := ", ".join(point.get("unsealed") or ()):
+            alike.setdefault(bare, []).append(name)
+    said += [UNSEALED.format(points=", ".join(n), what=what) for what, n in alike.items()]
     alike = {}
     for name, point in points.items():
         for what, detail in (point.get("uncompared") or {}).items():
