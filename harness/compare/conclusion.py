@@ -247,6 +247,8 @@ def _where(result: Mapping[str, Any]) -> str:
     after = result.get("next") or {}
     if result.get("task") == "chat":  # whose turns are stored each beside those before it
         return "on disk for its last turn"
+    if (result.get("snapshot") or {}).get("format") == "memory" and not after:
+        return "on disk beside the keys and values, which are in memory"
     if not after.get("size"):
         return "on disk"
     return "written" + " beside what it goes on from" * bool(after.get("beside"))

@@ -207,7 +207,7 @@ def _ignored(override: str, key: str, value: str, overrides: Sequence[str]) -> s
         )
     if "." in typed and key in schemas() and str(shared(key).get(typed.partition(".")[2])) == value:
         return None
-    passed = {key, typed}  # the group, and the key in it
+    passed = {key, typed, f"{typed}.name"}  # the group, the key in it, and which option of it
     if any(passed.isdisjoint(unread(task)) for task in tasks):
         return None
     able = [t for t in variants.sound("task") if passed.isdisjoint(unread(t))]

@@ -14,6 +14,7 @@ from harness import interrupt
 from harness.compare.conclusion import conclusion
 from harness.config import Config
 from harness.process import shown
+from harness.snapshot import table
 from harness.snapshot.result import (
     METRICS,
     MUTATION,
@@ -124,12 +125,15 @@ def finish_table(
     shown_rows: list[Record] | None = None,
     code: int | None = None,
     closing: str = "",
+    by: Sequence[str] = (),
+    word: str = "",
 ) -> Outcome:
     """A table of measurements: `rows` as NAME.json beside `result.json`, `sections` as the page.
 
     record: further fields of `result.json`. shown_rows: for the console instead of `rows`.
     code: the exit code, by default from the verdict and what is required. closing: the console's line
-    in place of the verdict, where that is not what the table is about.
+    in place of the verdict, where that is not what the table is about. by: the columns that tell the rows apart, where
+    the table is all there is; word: what it came to then, in a few words.
     """
     from harness.report import headline
     from harness.report.terminal import command, console
@@ -138,7 +142,8 @@ def finish_table(
     cfg, say = session.cfg, session.say
     blank = {"size": NO_SIZE, "snapshot": NOTHING_STORED, "elements": [], "text": {}}
     judged = {"verdict": verdict, "reason": reason}
-    result = completed(session, {**judged, **blank, **(record or {})})
+    more = {**(record or {}), **({"table": table.block(name, columns, by, word)} if by else {})}
+    result = completed(session, {**judged, **blank, **more})
     write_json(session.folder / f"{name}.json", rows)
 
     def show(result: Record) -> None:

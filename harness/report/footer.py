@@ -222,6 +222,18 @@ def _alone(words: Sequence[str], folder: Path) -> list[str]:
     return [told] if swept and (told := of_point(folder)) else []
 
 
+def onward(result: dict[str, Any]) -> list[str]:
+    """The commands that work on what a judged run has left: its record, and its snapshot where that outlives it."""
+    more, kept = (
+        [f"python -m harness task=audit run={result['folder']}"],
+        result.get("snapshot") or {},
+    )
+    if (path := kept.get("path")) and kept.get("format") != "memory":
+        after = (result.get("next") or {}).get("path", "ANOTHER-SNAPSHOT")
+        more.append(f"python -m harness task=diff a={path} b={after}")
+    return more
+
+
 def again(result: Record) -> list[str]:
     """What else to type of a table of measurements: how an evaluation, or a chat that was judged, is checked."""
     audit = f"python -m harness task=audit run={result.get('folder')}"

@@ -61,7 +61,16 @@ def conclusion(rows: list[dict[str, Any]]) -> str:
     row = max(measured, key=lambda one: one["context"])
     way = "faster" if row["speedup"] >= 1 else "slower"
     times = max(row["speedup"], 1 / row["speedup"])
+    if round(times, 1) == 1:
+        return (
+            f"a restore is as fast to the first token as a prefill of {row['context']:,} tokens; "
+        )
     return f"a restore is {times:.1f} times {way} to the first token than a prefill of {row['context']:,} tokens; "
+
+
+def word(rows: list[dict[str, Any]]) -> str:
+    """The same in a few words."""
+    return conclusion(rows).removeprefix("a restore is ").partition(" to the first")[0]
 
 
 def _panels(rows: list[dict[str, Any]]) -> list[str]:

@@ -182,3 +182,13 @@ def required(result: dict[str, Any]) -> str:
     if itself.get("required") and worse(itself["verdict"], itself["required"]):
         return f"{said}; but beside itself in another cache it is {itself['verdict']}: exit code 1."
     return said
+
+
+def unchosen(result: Mapping[str, Any]) -> str:
+    """Why a run has the same tokens though at a step that reads a given text another one is most likely; empty where
+    that is not so."""
+    first = (result.get("metrics") or {}).get("first_divergence")
+    read = (result.get("text") or {}).get("read") or 0
+    if result.get("verdict") == "diverged" or first is None or first >= read:
+        return ""
+    return f"Step {first + 1} reads a token that was given: another one is most likely there, and chooses nothing."

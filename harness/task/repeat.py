@@ -63,7 +63,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             rows=[[r[c] for c in COLUMNS] for r in rows],
         )
     ]
-    return finish_table(session, "repeat", rows, page, UNJUDGED, reason, COLUMNS)
+    word = f"{steady} of {len(rows)} bit for bit"
+    by = COLUMNS[:4]
+    return finish_table(session, "repeat", rows, page, UNJUDGED, reason, COLUMNS, by=by, word=word)
 
 
 def chosen(caches: list[str]) -> list[CacheConfig]:

@@ -54,6 +54,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         UNJUDGED,
         reason,
         restore_bench.COLUMNS,
+        by=["context"],
+        word=restore_bench.word(rows),
     )
 
 

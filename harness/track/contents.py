@@ -11,10 +11,11 @@ from harness import variants
 from harness.config import launched
 from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
-from harness.snapshot import objective, refused
+from harness.snapshot import objective, refused, table
 from harness.snapshot.result import UNJUDGED, exit_code, outcome, told_apart
 from harness.track import colours, models, parts, provenance, snapshot
 from harness.track import lists as several
+from harness.track.metrics import safe
 
 PARAM_LIMIT = 500  # characters of one
 BUDGET = ("prune.tokens", "prune.ratio")
@@ -68,7 +69,7 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
     task = str(every.get("task.name"))
     if task in variants.options("task"):  # what it cannot heed tells nothing
         passed = {*unread(task)}
-        wanted = {k: None for k in wanted if k.partition(".")[0] not in passed}
+        wanted = {k: None for k in wanted if passed.isdisjoint((k, k.partition(".")[0]))}
     if every.get("prune.name") == "none":  # which keeps everything
         wanted = {key: None for key in wanted if key not in BUDGET}
     if every.get("task.name") == AUDIT:  # the record that it audits has the rest
@@ -96,11 +97,6 @@ def _varies(value: str) -> bool:
     """Whether a value is several: commas outside of lists and quotes, or a choice, a range."""
     bare = WHOLE.sub("", value)
     return "," in bare or "(" in bare
-
-
-def safe(key: str) -> str:
-    """A key as MLflow takes it."""
-    return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
 
 
 def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
@@ -194,7 +190,7 @@ def _first(folder: Path, *names: str) -> int:
 def word(result: dict[str, Any], folder: Path) -> str:
     """What came out, in a few words: the outcome; where the task has no word for it the figures that a search
     is told, where one asks, or the share of right answers."""
-    if said := outcome(result):
+    if said := outcome(result) or table.word(result):
         return said
     try:
         wanted = json.loads((folder / "record.json").read_text("utf-8"))["config"]["report"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config, launched, tracking
+from harness.snapshot import table as tables
 from harness.snapshot.objective import shown
 from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
@@ -53,7 +54,7 @@ def note(
     head += _said(result)
     if (folder / "divergence.svg").is_file():
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
-    table = _measured(result) or _parts(parts)
+    table = _measured(result) or _tabled(result, folder) or _parts(parts)
     if result.get("task") == contents.AUDIT:
         table = _found(result, contents.audited(folder))
     if result.get("task") == "diff":
@@ -281,6 +282,16 @@ def _measured(result: Row) -> list[str]:
         if v is not None or noise.get(k) is not None
     ]
     return ["| metric | measured | noise floor |", "|---|---|---|", *rows] if rows else []
+
+
+def _tabled(result: Row, folder: Path) -> list[str]:
+    """The table of a task that measures many things, row by row."""
+    columns, rows = tables.columns(result), tables.rows(folder, result)
+    if not columns or not rows:
+        return []
+    head = f"| {' | '.join(map(_headed, columns))} |"
+    lines = (lined([_short(row.get(c)) for c in columns], SAID) for row in rows)
+    return [head, "|---" * len(columns) + "|", *lines]
 
 
 def _parts(parts: Sequence[Row]) -> list[str]:

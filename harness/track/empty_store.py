@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _made: list[TemporaryDirectory[str]] = []  # in which this process has one ready
-NAME = "mlflow.db"
+NAME, ARTIFACTS = "mlflow.db", "artifacts"
 
 
 def make() -> None:
@@ -32,7 +32,8 @@ def make() -> None:
 
 
 def put(path: Path) -> None:
-    """Make `path` an empty store, unless it is there. Nobody else may do so meanwhile. Raises OSError."""
+    """Make `path` an empty store, unless it is there, for its owner only, as what it keeps of runs is: prompts, and
+    what was said. Nobody else may do so meanwhile. Raises OSError."""
     if path.exists():
         return
     if not _made:
@@ -40,9 +41,11 @@ def put(path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as copy:
+            temporary.chmod(0o600)
             copy.write(Path(_made[0].name, NAME).read_bytes())
             copy.flush()
             os.fsync(copy.fileno())
         temporary.replace(path)
+        path.with_name(ARTIFACTS).mkdir(mode=0o700, exist_ok=True)
     finally:
         temporary.unlink(missing_ok=True)

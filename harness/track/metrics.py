@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.snapshot import table
 from harness.snapshot.result import STEPS, times_faster
 from harness.snapshot.result import counted as from_one
 from harness.track import snapshot
@@ -22,6 +23,7 @@ TURNS = (
     "recalled",
 )  # of a chat
 LEAST = 1e-6  # what MLflow's axes tell from 0
+MOST = 120  # metrics of one table: more would bury those of other runs
 
 
 def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, float, int]]:
@@ -62,3 +64,24 @@ def turns(folder: Path) -> Iterator[tuple[str, float, int]]:
         for key in TURNS:
             if isinstance(value := row.get(key), int | float):
                 yield f"by_turn/{key}", float(value), step
+
+
+def tabled(folder: Path, result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
+    """`column/row`, value and step of the first `MOST` figures of a table, the leftmost column first: runs are compared
+    row by row. A row is called by what tells it apart."""
+    by, rows = table.apart(result), table.rows(folder, result)
+    figures = [
+        (safe(f"{column}/{' '.join(str(row.get(key)) for key in by)}"), float(row[column]), 0)
+        for column in table.columns(result) if by and column not in by
+        for row in rows if _number(row.get(column))
+    ]  # fmt: skip
+    yield from figures[:MOST]
+
+
+def safe(key: str) -> str:
+    """A key as MLflow takes it."""
+    return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value

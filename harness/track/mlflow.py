@@ -265,7 +265,7 @@ class Mlflow:
     def place(self) -> str | None:
         """Where artifacts of a new experiment go: beside a database file; a server knows."""
         if self.local:
-            return (self.runs_dir / "artifacts").as_uri()
+            return (self.runs_dir / empty_store.ARTIFACTS).as_uri()
         file = experiment.database(self.uri)
         return (file.absolute().parent / "mlartifacts").as_uri() if file else None
 
@@ -290,6 +290,7 @@ class Mlflow:
         usage.log(self.client, run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
         figures = [*parts.above(rows), *metrics.metrics(result), *metrics.turns(folder)]
+        figures += metrics.tabled(folder, result)
         self._metrics(run_id, figures, when, contents.parameters(folder))
         artifacts.log(self.client, run_id, folder, result, self.settings.artifact_limit_mb)
         self._note(run_id, folder, result, rows)

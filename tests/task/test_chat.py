@@ -10,6 +10,7 @@ from harness.model import pace
 from harness.model.oracle import Cost
 from harness.pipeline import session
 from harness.pipeline.dialogue import Dialogue
+from harness.task import chat as task
 from harness.task.chat import growth
 
 FORTY = "[" + ",".join("{ask: 'what is k ?'}" for _ in range(40)) + "]"
@@ -148,3 +149,12 @@ def test_a_model_without_a_template_is_told_so(harness):
     done = harness("task=chat", "model=tiny_gpt2", "task.turns=[{ask: hello, hope: no}]")
     assert done.code == 2
     assert "expect" in done.out
+
+
+@pytest.mark.parametrize(
+    "answer, expected, right",
+    [("ok .", "ok .", True), ("k is 5 .", "k is 5 .", True), ("k is 5.", "5", True), ("k is 15 .", "5", False)],
+)  # fmt: skip
+def test_an_answer_is_judged_as_that_of_a_prompt(answer, expected, right):
+    """An expected answer of several words, or with its full stop, is one too; a part of another number is not."""
+    assert task._recalled(answer, expected) is right

@@ -31,6 +31,11 @@ def test_a_store_that_was_made_ready_is_put_in_its_place_by_the_first_record(swe
     ]
     assert base.execute("select count(*) from metrics").fetchone() == (expected(folder),)
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {".mlflow.lock", "mlflow.db", "artifacts"}  # fmt: skip
+    closed = {
+        name: (tmp_path / "runs" / name).stat().st_mode & 0o777
+        for name in ("mlflow.db", "artifacts")
+    }
+    assert closed == {"mlflow.db": 0o600, "artifacts": 0o700}, "for its owner only"
     before = (tmp_path / "runs" / "mlflow.db").stat().st_ino
     empty_store.put(tmp_path / "runs" / "mlflow.db")
     assert (tmp_path / "runs" / "mlflow.db").stat().st_ino == before, "never put over one"

@@ -20,7 +20,7 @@ WIDTH = {"explanation": 2000}
 OTHER = "is not the one that was recorded"
 COMPARED = ("recorded", "found")
 HEADS = {"recorded": "in the record", "found": "found now", "again": "run again now"}  # of columns
-SIDES = "Left what the record says, beside it what this audit found instead{}."
+SIDES = "Left what was sealed or what the record says, beside it what this audit found: in a file, in MLflow{}."
 SHOWN = 4  # places in which MLflow disagrees, in a line
 APART = 8  # characters of a cell that show how two texts differ
 BOUNDS = "Where a figure is another one, its row names what it was held to."
@@ -47,7 +47,7 @@ def write(
     sections = [
         section(
             "Differences",
-            text=SIDES.format(", mostly by running it again" * bool(document.get("evidence")))
+            text=SIDES.format(" or in the second run" * bool(document.get("evidence")))
             if rows
             else FOUND
             if not document.get("uncompared")

@@ -23,7 +23,7 @@ from harness.snapshot.result import (
     timed_twice,
     times_faster,
     write_text,
-)
+)  # fmt: skip
 from harness.snapshot.words import (
     FORCED,
     Span,
@@ -33,7 +33,8 @@ from harness.snapshot.words import (
     required,
     stepwise,
     streamed,
-)
+    unchosen,
+)  # fmt: skip
 
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
@@ -135,7 +136,7 @@ def _above(result: dict[str, Any]) -> str:
     told = ""
     if read and made is not None:
         more = f", step {count} proves what was stored" * (count > read + made)
-        told += f" Steps 1 to {read} read the text, {made} more were generated{more}."
+        told += f" Steps 1 to {read} read the text, {made} more were generated{more}. {unchosen(result)}".rstrip()
     same = [name for name, curve in curves.items() if name != "restored" and not any(curve["max_abs_diff"])]  # fmt: skip
     if same:
         told += f" At nothing throughout, for it is bit-equal here: {', '.join(same)}."
@@ -342,8 +343,4 @@ def _details(result: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
             for d in result["waived"]
         ]
         made.append(section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
-    more = [f"python -m harness task=audit run={result['folder']}"]
-    if path := (result.get("snapshot") or {}).get("path"):
-        after = (result.get("next") or {}).get("path", "ANOTHER-SNAPSHOT")
-        more.append(f"python -m harness task=diff a={path} b={after}")
-    return [*made, *footer.sections(result, folder, more)]
+    return [*made, *footer.sections(result, folder, footer.onward(result))]

@@ -56,23 +56,28 @@ def nearest(rows: list[Row]) -> list[Row]:
     return near if len(near) < len(first) else []
 
 
-def chosen(rows: list[Row], axes: list[str]) -> list[Row]:
-    """The best points of each question, where there are some, and no control where a policy is to be chosen."""
-    some = leading(rows, axes)
+def chosen(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
+    """The best points of each question, where there are some, and no control where a policy is to be chosen. once: as
+    of `leading`."""
+    some = leading(rows, axes, once)
     if some and all(row.get("prune") == CONTROL for row in some):
         others = policies(rows, axes)
         alone = len(group(others, [a for a in axes if asks(a)])) == len(others)
-        return others if alone else leading(others, axes)
+        return others if alone else leading(others, axes, once)
     return some
 
 
-def leading(rows: list[Row], axes: list[str]) -> list[Row]:
-    """The best points of each question, a control among them. Of those that tie, the nearest to the full cache are taken where these are the same in every question; one that
-    another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several
-    questions: less is noise, and once is too (the first point of a sweep warms up)."""
+def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
+    """The best points of each question, a control among them. Of those that tie, the nearest to the full cache are taken
+    where these are the same in every question, and where all points of a question tie; one that another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several
+    questions: less is noise, and once is too (the first point of a sweep warms up). once: as older versions, which had
+    no best point of a question where all tie."""
     groups = group(rows, [a for a in axes if asks(a)])
     options = [a for a in axes if not asks(a)]
-    tied = [by_option(best(some), options) for some in groups.values()]
+    tied = [
+        by_option(best(some) or ([] if once else _untouched(nearest(some))), options)
+        for some in groups.values()
+    ]
     near = [by_option(nearest(some), options) for some in groups.values()]
     near = [
         {o: r for o, r in by.items() if o in some} if some else by for some, by in zip(tied, near)
@@ -91,6 +96,10 @@ def leading(rows: list[Row], axes: list[str]) -> list[Row]:
 
     lost = {option for some in tied for option in some if tied[1:] and slow(option)}
     return [row for some in tied for option, row in some.items() if option not in lost]
+
+
+def _untouched(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if not written(row)]
 
 
 def option(row: Row, options: list[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from harness.report.sweep import (
     search,
     seeds,
     shortfall,
+    tally,
     unfinished,
 )
 from harness.report.sweep.summary import counted, counts, searched
@@ -123,7 +124,7 @@ def _chosen(
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
     winners = best or choice.chosen(mine, axes)
-    said = conclusion.told(winners, axes, mine, so_far)
+    said = f"{tally.sentence(mine, axes)} {conclusion.told(winners, axes, mine, so_far)}".strip()
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
         pruning = baseline.beside_full(pruning, rows, axes)

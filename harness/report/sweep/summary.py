@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import machine
+from harness import machine, process
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.picture import plots
@@ -19,6 +19,7 @@ from harness.report.sweep import (
     price,
     pruned,
     search,
+    tally,
     variation,
 )
 from harness.report.sweep import cells as answers
@@ -31,6 +32,7 @@ from harness.snapshot.result import DONE, ORDER, UNJUDGED, tallied
 
 Row = dict[str, Any]
 STOPPED = "Stopped after "  # begins what is said of a sweep that was
+SIZED = {"kv_bytes": "K/V", "stored_bytes": "on disk"}  # shown where they differ
 SOME = 10  # points that are named one by one
 
 
@@ -74,6 +76,7 @@ def told(
         if not once:
             sentence = pruned.told(mine, some, axes, so_far, sentence) or sentence
             sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()
+            sentence = f"{tally.sentence(mine, axes)} {sentence}".strip()
             sentence = baseline.beside_full(sentence, rows, axes)
     if own := evaluated.words(rows, variation.varied(rows, ways)):
         words, sentence = own, chosen or sentence
@@ -137,9 +140,15 @@ def winners(
             return {}, []
         return {point["point"]: "best" if point[evaluated.SAFE] else "best nearest"}, [point]
     mine = rows if once else baseline.tried(rows, axes)
-    some = best or (choice.leading if once else choice.chosen)(mine, axes)
+    some = best or (choice.leading(mine, axes, True) if once else choice.chosen(mine, axes))
     one = len(some) == 1 or not any(map(variation.asks, axes))
     return choice.marks(some, axes, [] if best else mine), some[:1] * one
+
+
+def once_marked(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
+    """The points that were marked while a question in which all tie had no best one."""
+    axes = variation.varied(rows, ways)
+    return [row["point"] for row in choice.chosen(baseline.tried(rows, axes), axes, once=True)]
 
 
 def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False) -> str:
@@ -176,8 +185,15 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool 
     if not once and evaluated.words(rows, axes):
         return evaluated.markdown(rows, axes, ways, winners(rows, ways)[0])
     best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways, once)[0]
-    far = not alone and any(r["verdict"] == "diverged" and r.get("kl_mean") for r in rows)
-    head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *([] if alone else ["outcome", "reason"])]  # fmt: skip
+    far = not alone and any(
+        r["verdict"] in ("drifted", "diverged") and r.get("kl_mean") for r in rows
+    )
+    held = any(
+        r.get("save") == "memory" for r in rows
+    )  # of which nothing is on disk but what lies beside it
+    sizes = [k for k in SIZED if len({r.get(k) for r in rows} - {None}) > 1 and not alone]
+    sizes = [k for k in sizes if not (held and k == "stored_bytes")]
+    head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *(SIZED[k] for k in sizes), *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
@@ -185,6 +201,7 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool 
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
         cells += [number(row.get("kl_mean"))] * far
+        cells += ["-" if row.get(k) is None else machine.human(row[k]) for k in sizes]
         cells += [] if alone else [word(row), in_brief(row["reason"], 120)]
         lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
     return "\n".join(lines)
@@ -198,6 +215,11 @@ def pending(folder: Path, rows: list[Row]) -> list[str]:
 def again(folder: Path) -> str:
     """The command that runs what is missing in a sweep and uploads what is pending."""
     return f"python -m harness -m {shlex.quote(f'resume={_here(folder)}')}"
+
+
+def typed(folder: Path) -> str:
+    """The same as it is typed from where the person stands."""
+    return again(folder).replace("python -m harness", process.spelled(), 1)
 
 
 def closing(
@@ -231,19 +253,19 @@ def closing(
     place, left = _here(folder), ""
     if total and len(rows) < total:
         lines.append(f"missing:      {total - len(rows)} of {total}")
-        left = again(folder)
+        left = typed(folder)
     if waiting := pending(folder, rows):
         reasons = (read(folder / name / PENDING).get("reason", "") for name in waiting)
         why = next((str(reason) for reason in reasons if str(reason).startswith("cannot")), "")
         some = ", ".join(map(called, waiting[:SOME]))
         more = f" and {len(waiting) - SOME} more" if waiting[SOME:] else ""
         lines.append(f"not uploaded: {some}{more}{f': {why}' * bool(why)}")
-        left = again(folder)
+        left = typed(folder)
     lines += _missed(rows, say)
     if left and not stopped:
         lines.append(f"go on with:   `{left}`")
     elif not stopped and any(row["verdict"] == "failed" for row in rows):
-        lines.append(f"run again:    `{again(folder)}` (what failed, once its cause is mended)")
+        lines.append(f"run again:    `{typed(folder)}` (what failed, once its cause is mended)")
     if aged:
         lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
     cells = [f"cells:        {place}/answers.csv"] * (folder / "answers.csv").is_file()

@@ -61,6 +61,18 @@ def texts(text: dict[str, Any], done: str, judged: bool = True) -> Iterator[tupl
     yield second, f"{restored!r} (what it chooses {FORCED})"
 
 
+def answer(text: dict[str, Any], done: str, judged: bool = True) -> str:
+    """Whether what was said has the answer that its prompt expects; empty where it expects none. done, judged: as of
+    `texts`."""
+    if "expected" not in text:
+        return ""
+    word = {True: "right", False: "wrong"}
+    full, other = (word[bool(text[f"{run}_right"])] for run in ("continuation", "restored"))
+    apart = f"{done or 'restored'} {other}, {'full cache' if done else 'uninterrupted'} {full}"
+    said = other if not judged else f"{full} in both" if full == other else apart
+    return f"{said} ({text['expected']!r} is expected)"
+
+
 def ends(text: str) -> str:
     """`text` in quotes; of a long one how it begins and how it ends."""
     if len(text) <= 2 * ENDS:

@@ -23,7 +23,7 @@ from harness.report.terminal.fold import continued, filled, labelled, shown
 from harness.report.terminal.point import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import counted, worse
-from harness.snapshot.words import altered
+from harness.snapshot.words import altered, unchosen
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
@@ -266,6 +266,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         tabled(say, beside(result), ["", "measured", "noise floor"], rows)
         say.line()
         say.line(FLOOR)
+        if told := unchosen(result):
+            say.fact("same tokens", f"{told[0].lower()}{told[1:-1]}")
         if told := judged_by(result):
             say.fact("judged by", told)
     if digests:
@@ -283,6 +285,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         judged = bool(result.get("curves"))
         for whose, words in command.texts(result["text"], altered(result), judged):
             say.fact(whose, words)
+        if told := command.answer(result["text"], altered(result), judged):
+            say.fact("answer", told)
     for label, fact in command.verdicts(result, _itself(result.get("itself") or {})):
         say.fact(label, fact)
     kept = result["snapshot"]

@@ -51,12 +51,13 @@ WORDS = "the words of its outcome in MLflow"
 @dataclass
 class Seen:
     """What was compared with a server. left: what could not be compared -> why. notes: what somebody wrote there
-    that claims nothing."""
+    that claims nothing. looked: what it holds belongs to no such record."""
 
     runs: int = 0
     copies: int = 0
     left: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    looked: bool = False
 
     def document(self) -> dict[str, Any]:
         return {"runs": self.runs, "copies": self.copies, "notes": self.notes}
@@ -66,7 +67,7 @@ def unseen(record: Path, seen: Seen, looked: bool = True) -> None:
     """A note in `seen` where the run or the sweep in `record` was tracked and nothing of that was found. looked: whether
     this audit looks there."""
     uri = mlflow_of(record).get("uri")
-    if uri and not seen.runs:
+    if uri and not seen.runs and not seen.looked:
         how = (
             "runs_dir=DIR or track.uri=ADDRESS names it"
             if looked
@@ -89,7 +90,8 @@ def point(
             beside += [r for r in search(cfg, "folder", place) if not r["deleted"]]
         for run in beside[:1]:
             why = "the tracking store holds another seal for this run"
-            yield Finding("record.json: id", run["tags"].get("record"), record.get("id"), why)
+            seen.looked = True
+            yield Finding("record.json: id", record.get("id"), run["tags"].get("record"), why)
         return
     ours = derivation.ours(result)
     for run in runs:

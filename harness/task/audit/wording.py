@@ -8,8 +8,10 @@ from harness.report.sweep import (
     baseline,
     choice,
     conclusion,
+    price,
     pruned,
     summary,
+    tally,
     tie,
     variation,
     which,
@@ -58,8 +60,11 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     it, and as it was told once. rows: its points."""
     told: list[str] = []
     axes = variation.varied(rows) if rows else []
-    for before in (_among_all, _of_draws, _by_bytes):
+    for before in (_among_all, _of_draws, _by_bytes, _of_ties):
         sentences = [*sentences, *before(rows or [], axes)]
+    counted = tally.sentence(baseline.tried(rows, axes), axes) if rows else ""
+    bare = [said.replace(counted, "").strip() for said in sentences] if counted else []
+    sentences = [*sentences, *bare, *(said[:1].upper() + said[1:] for said in bare)]
     beside = agreement.sentence(choice.leading(rows, axes), axes, rows) if rows else ""
     alone = [said.replace(beside, "").rstrip() for said in sentences] if beside else []
     sentences = [*sentences, *alone, *_of_controls(sentences, axes, rows or [])]
@@ -90,7 +95,7 @@ def _among_all(rows: list[Result], axes: list[str]) -> list[str]:
     """What was told while the full cache and the control could be chosen, too: of a whole sweep, and of a part."""
     told = []
     for so_far in ("", " so far") if rows else ():
-        some = choice.leading(rows, axes)
+        some = choice.leading(rows, axes, once=True)
         said = conclusion.told(some, axes, rows, so_far, once=True)
         said = pruned.told(rows, some, axes, so_far, said).replace(pruned.POLICY, "Nearest") or said
         beside = [say(some, axes, rows) for say in (tie.sentence, agreement.sentence)]
@@ -102,13 +107,26 @@ def _by_bytes(rows: list[Result], axes: list[str]) -> list[str]:
     """What was told while points with other tokens were called the smallest, and with the right answer."""
     told, mine = [], baseline.tried(rows, axes)
     for so_far in ("", " so far") if rows else ():
-        some = choice.chosen(mine, axes)
+        some = choice.chosen(mine, axes, once=True)
         said = conclusion.told(some, axes, mine, so_far, once=True)
         said = pruned.told(mine, some, axes, so_far, said) or said
         said = f"{said} {agreement.beside(some, axes, rows)}".rstrip()
         said = baseline.beside_full(said, rows, axes)
         told.append(said.replace(" to it (", " to the full cache ("))
     return [said for said in told if said]
+
+
+def _of_ties(rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while a question in which all points tie had no best one."""
+    told, mine = [], baseline.tried(rows, axes)
+    for so_far in ("", " so far") if rows else ():
+        some = choice.chosen(mine, axes, once=True)
+        said = conclusion.told(some, axes, mine, so_far)
+        said = pruned.told(mine, some, axes, so_far, said) or said
+        said = f"{said} {agreement.beside(some, axes, rows)}".rstrip()
+        said = baseline.beside_full(said, rows, axes)
+        told += [said, f"{said} {price.caution(some, axes, rows)}".rstrip()]
+    return told
 
 
 def _of_draws(rows: list[Result], axes: list[str]) -> list[str]:

@@ -22,6 +22,7 @@ from harness.model.loaded import Loaded, load
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, parameters
 from harness.report.terminal.console import Say
+from harness.snapshot import table
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
 from harness.task.bench import beside
@@ -83,7 +84,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if fast := sum((r["times_limit"] or 1) < 1 for r in rows):
         reason += f"; {fast} are faster than memory, so a processor's cache held what they read"
     dtypes = list(dict.fromkeys(r["dtype"] for r in rows))
-    record = {"bench": {"weight_bytes": weight_bytes(model), "dtypes": dtypes}}
+    record = {
+        "bench": {"weight_bytes": weight_bytes(model), "dtypes": dtypes},
+        "table": table.block("bench", [*report.CONSOLE.values()], ["cache", "dtype", "context", "branches"]),
+    }  # fmt: skip
     return finish_table(
         session,
         "bench",

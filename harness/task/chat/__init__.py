@@ -17,6 +17,8 @@ from harness.pipeline.dialogue import Dialogue, Exchange, answered_anew
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.line import Line
 from harness.pipeline.origin import chosen
+from harness.pipeline.questions.question import Question
+from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
@@ -149,6 +151,11 @@ def _opened(line: Line) -> tuple[Dialogue, int]:
     return dialogue, dialogue.turns
 
 
+def _recalled(answer: str, expected: str) -> bool:
+    """Whether an answer has the expected one somewhere, as it is judged of a prompt that expects one."""
+    return bool(scores(answer, Question("", "", expected))["contains"])
+
+
 def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
     expect = turn.get("expect")
     return {
@@ -156,7 +163,7 @@ def _row(number: int, turn: dict[str, str], said: Exchange) -> dict[str, Any]:
         "ask": said.ask,
         "answer": said.answer,
         "expect": expect,
-        "recalled": None if expect is None else expect in said.answer.split(),
+        "recalled": None if expect is None else _recalled(said.answer, expect),
         "ids": list(said.ids),
         "sent_tokens": said.sent,
         "total_tokens": said.total,

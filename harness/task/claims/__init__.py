@@ -42,7 +42,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     columns, children = ["claim", "verdict", "answer"], [_child(row) for row in rows]
     sections = claims.sections(rows, {name: claim.LAYOUT for name, claim in chosen.items()})
     return finish_table(
-        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children,
+        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children, by=columns[:1], word=brief(reason),
         record={"elements": model_rows(session.documents)},
     )  # fmt: skip
 
@@ -62,11 +62,22 @@ def counted(verdicts: list[str]) -> str:
     return f"{machine.many(len(verdicts), 'claim')} settled: {', '.join(told)}"
 
 
+def brief(told: str) -> str:
+    """What `counted` tells, in a few words: `9 hold, 2 refuted, 8 depend`."""
+    said = told.partition(": ")[2].replace(" on conditions", "")
+    return said.replace("is refuted", "refuted").replace("are refuted", "refuted")
+
+
 def _child(row: dict[str, Any]) -> dict[str, Any]:
     numbers = {
         f"figures/{key}": float(value)
         for key, value in row["figures"].items()
         if isinstance(value, bool | int | float) and abs(value) < float("inf")
     }
-    tags = {"claim": row["claim"], "verdict": row["verdict"], "says": row["says"]}
+    tags = {
+        "claim": row["claim"],
+        "verdict": row["verdict"],
+        "claimed": row["says"],
+        "says": row["answer"],
+    }
     return {"name": f"claim {row['claim']}: {row['verdict']}", "tags": tags, "metrics": numbers}

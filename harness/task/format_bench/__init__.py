@@ -70,7 +70,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     reason = "\n".join([*report.conclusions(rows, cfg.task.repeats), every])
     sections = report.sections(rows, founding, figures, drawn=bool(cfg.model.architecture))
     record = {"figures": figures, "claims": [founding]}
-    return finish_table(session, "bench", rows, sections, UNJUDGED, reason, COLUMNS, record=record)
+    return finish_table(
+        session, "bench", rows, sections, UNJUDGED, reason, COLUMNS, record=record, by=COLUMNS[:2]
+    )
 
 
 def _usual(loaded: Loaded) -> int:

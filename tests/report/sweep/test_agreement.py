@@ -4,7 +4,17 @@ from pathlib import Path
 
 from sweeps import points
 
-from harness.report.sweep import agreement, choice, heading, inert, pruned, seeds, summary
+from harness.report.sweep import (
+    agreement,
+    choice,
+    conclusion,
+    heading,
+    inert,
+    pruned,
+    seeds,
+    summary,
+    tally,
+)
 from harness.task.audit import wording
 
 ROW = {
@@ -171,6 +181,34 @@ def test_mlflow_is_told_that_a_seed_draws_nothing_and_pruned_states_are_not_held
     pruned = rows[1] | {"prune": "keydiff", "kept_tokens": 24, "error_ratio": 1e5}
     said, once = (summary.measured([rows[0], pruned], once=once) for once in (False, True))
     assert "0.5 of rounding" in said and "1e+05 of rounding" in once, (said, once)
+
+
+def test_the_most_right_answers_over_several_prompts_are_told_and_each_prompt_has_its_best_point() -> (
+    None
+):
+    """The twins: all options are as often right, and a record of before, which had no best point of the first prompt."""
+    kept = {"verdict": "drifted", "outcome": "drifted", "answer": "right", "quantize": "none"}
+    rows = []
+    for seed, (near, far) in {"1": ("right", "right"), "2": ("right", "wrong")}.items():
+        one = (
+            ROW | kept | {"prompt.seed": seed, "answer": near, "prune": "keydiff", "kl_mean": 0.01}
+        )
+        two = ROW | kept | {"prompt.seed": seed, "answer": far, "prune": "snapkv", "kl_mean": 0.005}
+        rows += [one | {"point": f"{seed}a"}, two | {"point": f"{seed}b"}]
+    axes = ["prompt.seed", "prune"]
+    said = "Most right answers over prompt.seed: prune=keydiff (2 of 2)."
+    assert tally.sentence(rows, axes) == said
+    told = summary.said(rows, {}, 4)[1]
+    assert told.startswith(f"{said} The best is marked for each prompt.seed (prune=snapkv where")
+    assert set(summary.winners(rows, {})[0]) == {"1b", "2a"}, (
+        "the nearer of two that tie in all else"
+    )
+    before = [row["point"] for row in choice.chosen(rows, axes, once=True)]
+    assert before == ["2a"] == summary.once_marked(rows, {})
+    once = conclusion.told([rows[2]], axes, rows)
+    assert wording.older([told], once, rows) == once
+    assert tally.sentence([row | {"answer": "right"} for row in rows], axes) == ""
+    assert tally.sentence(rows[:3], axes) == "", "not all were asked all"
 
 
 def test_a_sweep_of_the_control_alone_names_no_policy() -> None:
