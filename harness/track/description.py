@@ -14,7 +14,7 @@ from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.snapshot.words import FORCED, numbered, required, streamed
-from harness.track import contents, links, snapshot
+from harness.track import contents, links, snapshot, turns
 
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
@@ -51,7 +51,7 @@ def note(
     lines = str(result.get("reason") or "").splitlines()
     if more := [line for line in lines if not _told(line, said, result)]:
         head += [_listed(more), ""]
-    head += _said(result)
+    head += [*_said(result), *turns.listed(folder, result)]
     if (folder / "divergence.svg").is_file():
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _tabled(result, folder) or _parts(parts)

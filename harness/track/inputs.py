@@ -62,6 +62,8 @@ def share(client: Any, run_id: str, runs: list[Any]) -> None:
     named = {run.data.tags.get("model") for run in told}  # older runs do not say it
     if first.model_inputs and len(named) == 1 and None not in named:
         client.log_inputs(run_id, models=first.model_inputs)
+    if len(named) == 1 and None not in named:
+        client.set_tag(run_id, "model", *named)
 
 
 def forget() -> None:
