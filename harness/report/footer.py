@@ -12,7 +12,7 @@ from harness.config.launched import of_point
 from harness.config.literal import MULTIRUN, whole
 from harness.machine import many
 from harness.report import overrides
-from harness.report.html import section
+from harness.report.html import link, section
 from harness.report.names import plain
 from harness.snapshot.record import read
 
@@ -220,6 +220,18 @@ def _alone(words: Sequence[str], folder: Path) -> list[str]:
     one's own would be named by the directory in which it is drawn."""
     swept = {*MULTIRUN} & {*words} and not any(w.startswith("--config-dir") for w in words)
     return [told] if swept and (told := of_point(folder)) else []
+
+
+def origin(place: Path, folder: Path) -> list[tuple[str, str]]:
+    """A link from `folder` to the page of the run that left the snapshot at `place`, be it that of a chat's turn; none
+    to its own, and where there is no such page."""
+    others = (above for above in [*place.parents][:2] if above.resolve() != folder.resolve())
+    made = [
+        pair
+        for above in others
+        for pair in link("the run that left it", above / "report.html", folder)
+    ]
+    return made[:1]
 
 
 def onward(result: dict[str, Any]) -> list[str]:

@@ -107,6 +107,7 @@ def links(folder: Path, result: dict[str, Any]) -> list[tuple[str, str]]:
     for name, place in ((called, snapshot), ("manifest of what it wrote", after)):
         if place and "://" not in str(place):
             made += link(name, Path(place) / "manifest.json", folder)
+            made += footer.origin(Path(place), folder)
     made += [("result.json", "result.json"), ("record.json", "record.json")]
     return made + [pair for name in tables for pair in link(name, folder / name, folder)]
 

@@ -24,6 +24,7 @@ from harness.report.sweep import (
 )
 from harness.report.sweep import cells as answers
 from harness.report.sweep import verdicts as grid
+from harness.report.sweep.baseline import CONTROL
 from harness.report.sweep.verdicts import word
 from harness.report.terminal.console import Say, number
 from harness.snapshot.objective import front, shown
@@ -195,8 +196,10 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool 
     sizes = [k for k in sizes if not (held and k == "stored_bytes")]
     head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *(SIZED[k] for k in sizes), *([] if alone else ["outcome", "reason"])]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    controlled = not once and len({row.get("prune") == CONTROL for row in rows}) > 1
     for row in rows:
         place, mark = row["point"], marks.get(row["point"], "").rpartition(" ")[2]
+        mark += " policy" * (mark == "nearest" and controlled)
         cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
         cells += [shown(name, row[name]) for name in ways]
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
