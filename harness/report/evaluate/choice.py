@@ -114,7 +114,7 @@ def _less_likely(rows: list[Row], winner: Row) -> str:
     lost = max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)
     if not lost:
         return ""
-    more = f"{lost:.2g} nats a token, {100 * expm1(lost):.2g}% of perplexity"
+    more = f"{lost:.2g} nats a token, {float(f'{100 * expm1(lost):.2g}'):g}% of perplexity"
     return f"The expected text is measurably less likely with it ({more})."
 
 

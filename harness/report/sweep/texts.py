@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.report.html import cell, section
 from harness.report.picture import plots
+from harness.report.sweep.pruned import judged
 from harness.report.sweep.variation import is_seed
 from harness.report.sweep.verdicts import marked, word
 from harness.snapshot.record import read
@@ -28,19 +29,21 @@ def sections(folder: Path, rows: list[Row], axes: list[str]) -> list[Row]:
         with suppress(OSError, ValueError):
             text = numbered(read(folder / row["point"] / "result.json").get("text") or {})
         if text.get("continuation"):
-            said = [str(text.get(key) or "") for key in ("continuation", "restored")]
+            said = [str(text.get(key) or "") for key in ("continuation", "restored", "expected")]
             options = (plots.short(row[axis]) for axis in order[len(seeds) :])
             alike.setdefault((*options, word(row), *said), []).append(row)
     if not alike:
         return []
     told = "The beginning of what each run said; of the restored run, what it chooses at each step, the tokens of "
     told += "the uninterrupted run being fed. Seeds that said the same share a line. Each verdict links to the whole."
-    lines = []
-    for (*others, _, whole, restored), some in alike.items():
+    lines, asked = [], any(row.get("answer") for row in rows)
+    for (*others, _, whole, restored, expected), some in alike.items():
         drawn = [", ".join(dict.fromkeys(plots.short(r[seed]) for r in some)) for seed in seeds]
-        lines.append([*drawn, *others, marked(some[0], {}, word(some[0])), *map(_begin, (whole, restored))])  # fmt: skip
-    columns = [*order, "verdict", "uninterrupted", "restored"]
-    whole = [said for *_, said, _ in alike]
+        answer = [_begin(f"{expected} ({some[0].get('answer') or '-'})")] * asked
+        lines.append([*drawn, *others, marked(some[0], {}, word(some[0])), *answer, *map(_begin, (whole, restored))])  # fmt: skip
+    other = "restored or pruned" if any(map(judged, rows)) else "restored"
+    columns = [*order, "verdict", *["expected"] * asked, "uninterrupted", other]
+    whole = [said for *_, said, _, _ in alike]
     if lines[1:] and len(set(whole)) == 1:
         told += f" The uninterrupted run says in each: {_begun(whole[0])}"
         columns.remove("uninterrupted")

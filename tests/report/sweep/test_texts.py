@@ -36,3 +36,22 @@ def test_tokens_without_text_are_told_apart_by_their_numbers(tmp_path) -> None:
         (tmp_path / str(i) / "result.json").write_text(json.dumps({"text": text}))
     (block,) = texts.sections(tmp_path, rows, ["seed"])
     assert [line[2]["text"] for line in block["rows"]] == ["<0>", "<1>"]
+
+
+def test_an_expected_answer_stands_beside_what_was_said_and_a_pruned_text_is_called_so(tmp_path):
+    """The twin: a restored state, and no answer."""
+    rows = []
+    for seed, other in (("1", "y is 60"), ("2", "y is 53")):
+        (tmp_path / seed).mkdir()
+        text = {"continuation": "y is 60", "restored": other, "expected": "y is 60"}
+        (tmp_path / seed / "result.json").write_text(json.dumps({"text": text}))
+        rows.append(
+            {"point": seed, "prompt.seed": seed, "verdict": "drifted", "outcome": "drifted", "exit_code": 0, "reason": "",
+             "answer": "right" if other == "y is 60" else "wrong", "restore": "exact", "kept_tokens": 2, "tokens": 4}
+        )  # fmt: skip
+    (block,) = texts.sections(tmp_path, rows, ["prompt.seed"])
+    assert block["columns"] == ["prompt.seed", "verdict", "expected", "restored or pruned"]
+    assert [line[2]["text"] for line in block["rows"]] == ["y is 60 (right)", "y is 60 (wrong)"]
+    plain = [{**row, "answer": None, "restore": None} for row in rows]
+    (block,) = texts.sections(tmp_path, plain, ["prompt.seed"])
+    assert block["columns"] == ["prompt.seed", "verdict", "restored"]
