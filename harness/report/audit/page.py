@@ -182,6 +182,8 @@ def _differing(rows: list[dict[str, Any]]) -> str:
     told = f"{_told(first, 'what', 80)}{where} was edited after the record was sealed"
     if first["found"] != edits.FILE:
         told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
+    if first["what"] == "sweep.json: finished":  # which says which of its points are gone
+        told = f"{first['explanation']} ({told})"
     return f"{told}; and {machine.many(more, 'more difference')}" if more else told
 
 

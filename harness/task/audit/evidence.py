@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
+from harness import machine
 from harness.config import Config, adopted, launched
 from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import NOTHING_STORED, shown
@@ -190,14 +191,27 @@ def _swapped(
         yield Finding("mlflow.run_id", run_id, claimed, why)
 
 
+MISSING = 10  # points that are named
+
+
 def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     """The sweep's table against its points."""
     from harness.report.sweep import page as pages
     from harness.report.sweep import pruned
 
-    claimed = read(sweep / "sweep.json").get("finished")
+    whole = read(sweep / "sweep.json")
+    claimed = whole.get("finished")
     if claimed is not None and claimed != len(points):
-        yield Finding("sweep.json: finished", claimed, len(points), "points are missing")
+        known = whole["sealed"].get("records") if isinstance(whole.get("sealed"), dict) else None
+        gone = sorted(
+            {*(known or ())} - {p.name for p in points}, key=lambda name: (len(name), name)
+        )
+        why = (
+            f"{machine.many(len(gone), 'point')} missing: {', '.join(gone[:MISSING])}"
+            if gone
+            else "points are missing"
+        )
+        yield Finding("sweep.json: finished", claimed, len(points), why)
     try:
         recorded = pages.read_csv(sweep)
     except OSError:
