@@ -14,6 +14,7 @@ T = TypeVar("T")
 NAMED = 120  # characters of a name
 ALONE = 60  # of that of a run by itself, without its outcome
 TEXT = 24  # and of one value in it
+SWEPT = 48  # and of what a sweep goes through
 EVALUATED = [f"task.{key}" for key in (*several.LISTS.values(), several.BUDGETS) if key != "asked"]
 PALE = ("none", "auto")  # values that say nothing without their key
 FIRST = (
@@ -148,6 +149,8 @@ def brief(key: str, values: str) -> str:
     """What a sweep was asked, in a word: a task by its name alone, and its own keys without it."""
     if key == "task" and "," not in values:
         return values
+    if len(values) > SWEPT:
+        values = f"{values[: SWEPT - 3].rstrip()}..."
     return f"{key.removeprefix('task.')}={values}"
 
 
