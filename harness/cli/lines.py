@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import config, machine
+from harness import config, machine, process
 from harness.cli import search
 from harness.config import notes
 from harness.config.literal import decoded, typed
@@ -197,4 +197,4 @@ def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> Non
     columns = ["folder", *axes, *map(_last, ways)]
     tabled(say, "The Pareto front" if len(ways) > 1 else "The best", columns, cells)
     best = chosen[0]["point"]
-    say.line(f"\n{names.folder(best)} again: {of_point(folder / best)}")
+    say.line(f"\n{names.folder(best)} again: {process.retold(of_point(folder / best))}")

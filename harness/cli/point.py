@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config
+from harness.config import called
 from harness.errors import ConfigProblem, HarnessError
 from harness.snapshot.result import write_text
 
@@ -95,6 +96,9 @@ def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
     now = json.loads(json.dumps(asdict(cfg)))
     for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
         now.pop(key, None), recorded.pop(key, None)
+    for one in (now, recorded):
+        if not one.get(called.KEY):  # which older ones have not
+            one.pop(called.KEY, None)
     return now == recorded
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness import config, interrupt, process
 from harness.cli import lines, point, remote, resume, search, slurm
-from harness.config import jobs
+from harness.config import called, jobs
 from harness.config.launched import primary_of
 from harness.config.literal import spelled
 from harness.errors import ConfigProblem, DiskFull, HarnessError, disk_is_full
@@ -139,8 +139,11 @@ class Job:
 
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
+        from hydra.core.hydra_config import HydraConfig
+
         interrupt.check()
         _begun(cfg)
+        cfg = called.told(cfg, HydraConfig.get().runtime.choices)
         folder, sweep, overrides = Watch.job
         if folder == Path():  # nobody said where: not into the working directory
             raise ConfigProblem(UNWATCHED)

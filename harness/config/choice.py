@@ -172,6 +172,17 @@ def _check_option(override: str) -> None:
             _check_yaml(group, option)
 
 
+BUILT = (
+    "prune",
+    "quantize",
+    "cache",
+    "save",
+    "prompt",
+    "tokenizer",
+    "fault",
+)  # by the name of their option
+
+
 def _check_yaml(group: str, option: str) -> None:
     """Raise ConfigProblem for the YAML of a chosen option that cannot be read, that is called otherwise than
     its file, or that gives other values to an option whose keys it does not know."""
@@ -180,6 +191,19 @@ def _check_yaml(group: str, option: str) -> None:
     inherits = "name" not in keys and variants.defaults(group, option)
     if name != option and variants.TARGET in keys and not inherits:
         raise ConfigProblem(variants.misnamed(group, option))
+    ours = variants.options(group, variants.conf_dir())
+    bases = [base for base in variants.defaults(group, option) if base in ours]
+    if (
+        name == option
+        and option not in ours
+        and bases
+        and group in BUILT
+        and variants.TARGET not in keys
+    ):
+        raise ConfigProblem(
+            f"{group}={option} inherits {group}={bases[0]} and gives itself another name, by which no class is found. Leave "
+            f"`name` out of {variants.written(group, option)}: it is recorded as {option} all the same."
+        )
     if name == option or variants.TARGET in keys or name not in variants.options(group):
         return  # it declares what it reads, or `typed` says what is wrong with its name
     known = readable(group, name)

@@ -314,4 +314,4 @@ def modelled(session: Job) -> Record:
 def options(cfg: Config) -> dict[str, str]:
     """Which option of each group this run used."""
     more = ("engine",) if cfg.task.name == "referee" else ()
-    return {group: getattr(cfg, group).name for group in (*GROUPS, *more)}
+    return {group: getattr(cfg, group).name for group in (*GROUPS, *more)} | cfg.called

@@ -16,6 +16,7 @@ from harness.report.html import link, section
 from harness.report.names import plain
 from harness.snapshot.record import read
 
+LEFT = "the run that left it"
 TITLED = ("cache", "prune", "quantize", "save", "fault", "sampling")
 USUAL = {"sampling": "greedy"}  # what goes without saying; elsewhere "none"
 # Tasks whose prompt says what was read.
@@ -226,11 +227,7 @@ def origin(place: Path, folder: Path) -> list[tuple[str, str]]:
     """A link from `folder` to the page of the run that left the snapshot at `place`, be it that of a chat's turn; none
     to its own, and where there is no such page."""
     others = (above for above in [*place.parents][:2] if above.resolve() != folder.resolve())
-    made = [
-        pair
-        for above in others
-        for pair in link("the run that left it", above / "report.html", folder)
-    ]
+    made = [pair for above in others for pair in link(LEFT, above / "report.html", folder)]
     return made[:1]
 
 

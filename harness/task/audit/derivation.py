@@ -18,6 +18,7 @@ from harness.pipeline.environment import code, packages
 from harness.pipeline.evaluation.record import Evaluation
 from harness.pipeline.finish import draw_page
 from harness.report.audit.figures import came
+from harness.report.footer import LEFT
 from harness.report.loop import TRACE
 from harness.snapshot import record as records
 from harness.snapshot.refused import sentences
@@ -28,7 +29,7 @@ from harness.task.audit.source import read
 
 DRAWN = ("report.html", "divergence.svg")
 DRAWS = ("matplotlib", "Jinja2")  # what a page depends on besides the code
-NAMED = r"sweep|manifest of (?:the snapshot|what it goes on from|what it wrote)|harness\.log|[a-z_]+\.jsonl?"
+NAMED = rf"sweep|{LEFT}|manifest of (?:the snapshot|what it goes on from|what it wrote)|harness\.log|[a-z_]+\.jsonl?"
 LINK = rf'<a href="[^"<>]*">({NAMED})</a>'
 RESUMED = re.compile(r"(?:&#x27;|&#39;)?resume=[^<\n]*")  # to the end of its element
 LINKS = re.compile(rf'<p class="links">({LINK}\s*)+</p>')  # to what lies around it, here or there

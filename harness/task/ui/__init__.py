@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import interrupt, machine
+from harness import interrupt, machine, process
 from harness.config import Config, at_least, within
 from harness.errors import InputProblem
 from harness.snapshot.result import UNJUDGED
@@ -124,7 +124,7 @@ def _again(place: str) -> str:
     from harness.pipeline.environment import command
 
     typed = [word for word in command() if not word.startswith(("out=", "task.seconds="))]
-    return whole([*typed, f"out={place}"])
+    return process.retold(whole([*typed, f"out={place}"]))
 
 
 def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:

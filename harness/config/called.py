@@ -1,0 +1,33 @@
+"""Options of one's own that inherit one of ours (`defaults: [snapkv, _self_]`): they are read as that one, and
+recorded by the name that they were chosen by."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness import variants
+
+KEY = "called"  # of the configuration
+GROUPS = ("prune", "quantize", "cache", "save", "prompt", "sampling", "tokenizer", "compare", "fault")  # fmt: skip
+
+
+def told(cfg: Any, choices: Mapping[str, Any]) -> Any:
+    """`cfg`, composed, with the names of such options; the object itself where there are none. choices: Hydra's, by
+    group. What such a file inherits has its own `name`, by which its class is found."""
+    from omegaconf import OmegaConf
+
+    named = {
+        group: str(choices[group])
+        for group in GROUPS
+        if choices.get(group)
+        and (cfg.get(group) or {}).get("name") not in (None, choices[group])
+        and choices[group] not in variants.options(group, variants.conf_dir())
+    }
+    return OmegaConf.merge(OmegaConf.create({KEY: named}), _open(cfg)) if named else cfg
+
+
+def _open(cfg: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    free = cfg.copy()
+    OmegaConf.set_struct(free, False)
+    return free
