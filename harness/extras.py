@@ -1,5 +1,6 @@
 """Optional packages: which extra brings them, and one plain message where one is missing."""
 
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -44,7 +45,8 @@ def missing(extra: str) -> str | None:
 
 def for_launcher(arguments: list[str]) -> None:
     """Raise MissingExtra when the command line asks for a launcher or sweeper whose extra is not
-    there."""
+    there. What joblib warns of a worker that had nothing to do for a while is not said."""
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
     for argument in arguments:
         key, _, value = argument.partition("=")
         extra = value.partition("_")[0]

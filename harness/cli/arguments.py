@@ -44,6 +44,11 @@ def check_flags(arguments: list[str]) -> None:
     """Raise ConfigProblem for a flag that there is not, with what was probably meant, and for a folder of
     options that there is not."""
     check_folder(arguments)
+    flags = {argument.partition("=")[0] for argument in arguments}
+    if flags & {"--package", "-p"} and not flags & {"--cfg", "-c"}:
+        raise ConfigProblem(
+            "--package says which part `--cfg job` is to show. Give both, or neither."
+        )
     for i, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag in ("--cfg", "-c") and (equals or arguments[i + 1 : i + 2]):

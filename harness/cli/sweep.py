@@ -139,11 +139,8 @@ class Job:
 
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
-        from hydra.core.hydra_config import HydraConfig
-
         interrupt.check()
         _begun(cfg)
-        cfg = called.told(cfg, HydraConfig.get().runtime.choices)
         folder, sweep, overrides = Watch.job
         if folder == Path():  # nobody said where: not into the working directory
             raise ConfigProblem(UNWATCHED)
@@ -161,6 +158,7 @@ class Job:
 
         from harness.task import dispatch
 
+        cfg = called.told(cfg, HydraConfig.get().runtime.choices)
         wanted = list(cfg.get("report", {}).get("objectives") or [])
         if sweep and (kept := point.kept(cfg, folder, Watch.overrides)):
             return search.answer(folder, wanted) if wanted else kept

@@ -235,3 +235,9 @@ def test_a_point_that_is_called_by_its_overrides_can_be_given_to_a_flag(harness,
     (place / "seed=1" / "prune" / "mine.yaml").write_text("name: mine\nratio: 0.3\n")
     done = harness("--config-dir", "seed=1", "prune=mine", "--cfg", "job", "-p", "prune.ratio")
     assert done.code == 0 and done.out == "0.3\n", done.out
+
+
+def test_a_package_without_what_shows_it_is_refused(harness):
+    """It is a part of what `--cfg` shows; by itself a whole run would be made."""
+    done = harness("--package", "prune")
+    assert done.code == 2 and "--cfg job" in done.out and not done.folders
