@@ -28,7 +28,7 @@ run: $(READY) ## the main job: pause, save, restore, judge (ARGS='group=option .
 test: $(READY) ## the whole test suite but the slow runs, a worker per core (WORKERS=0: none)
 	@$(PY) -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-test-slow: $(READY) ## the long fuzz, soak and training runs
+test-slow: $(READY) ## the long runs: fuzz, soak, training, many processes, a browser that comes back
 	@$(PY) -m pytest -m slow $(ARGS)
 
 fuzz: $(READY) ## damage snapshots, manifests and records, count what is caught (ARGS=--help: sizes)

@@ -32,7 +32,14 @@ MOMENTS = {
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to see a handler in")
-@pytest.mark.parametrize("when, number", crossed([*MOMENTS], ["SIGINT", "SIGTERM"]))
+@pytest.mark.parametrize(
+    "when, number",
+    [
+        *crossed([*MOMENTS][:2], ["SIGINT", "SIGTERM"]),
+        *crossed([*MOMENTS][2:], ["SIGINT"]),
+        *(pytest.param(m, "SIGTERM", marks=pytest.mark.slow) for m in [*MOMENTS][2:]),
+    ],
+)
 def test_while_it_starts(place, when, number) -> None:
     said = Running(place, "track=none").stop(MOMENTS[when], signal.Signals[number])
     assert "nothing was written" in said and not folders(place)

@@ -278,6 +278,7 @@ def test_a_terminal_sees_it_and_a_pipe_does_not(tmp_path, fresh) -> None:
     assert "capture ... " in piped.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_shows_what_its_point_does_and_leaves_only_the_points(tmp_path, fresh) -> None:
     given = command("-m", "cache=manual,cloned", "steps=4", "prompt=text")
     text = on_terminal(given, tmp_path, None)

@@ -68,6 +68,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_decoders_pass_their_own_tests(run):
     """What they must be to the library, to their own commit and to each other, run again without it."""
     chosen = "goes_on_as or own_continuation or a_committed_state or view"

@@ -26,7 +26,12 @@ JOBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("job", JOBS)
+MORE = ("an option without groups", "evaluations")
+
+
+@pytest.mark.parametrize(
+    "job", [pytest.param(j, marks=[pytest.mark.slow] * (j in MORE)) for j in JOBS]
+)
 def test_each_printed_command_is_composed(harness, compose, place, monkeypatch, job) -> None:
     monkeypatch.setattr("harness.process.spelled", lambda: "python -m harness")
     monkeypatch.setenv("COLUMNS", "1000")

@@ -54,6 +54,7 @@ def server(swept, runs):
 
 @pytest.mark.browser
 @needs_browser
+@pytest.mark.slow
 def test_dashboard_lands_on_runs_that_say_what_came_out(browser, server):
     _, address = server
     browser.get(address)
@@ -204,6 +205,7 @@ def test_what_cannot_be_shown_is_said_in_a_line_before_mlflow_is_begun(
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_a_store_of_another_mlflow_is_said_in_a_line(tmp_path, monkeypatch, capfd):
     dashboard.store_of(tmp_path).opened({})
     with sqlite3.connect(tmp_path / "mlflow.db") as base:

@@ -154,6 +154,7 @@ exec "$@"
 
 
 @needs_submitit
+@pytest.mark.slow
 def test_what_slurm_would_be_given(shell, tmp_path):
     """The job script asks for what the launcher's keys say, and running it gives the whole sweep."""
     bins = tmp_path / "bin"

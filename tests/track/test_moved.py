@@ -81,6 +81,7 @@ def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(
     ) == 1, notes
 
 
+@pytest.mark.slow
 def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
     harness, place, monkeypatch
 ) -> None:

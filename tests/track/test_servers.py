@@ -54,6 +54,7 @@ def four_workers(source: Path, place: Path, count: int, uri: str = "") -> None:
 
 
 @MANY
+@pytest.mark.slow
 def test_four_workers_race_for_one_fresh_sqlite_store(recorded, tmp_path, count):
     """The store does not exist when they begin."""
     four_workers(recorded, tmp_path, count)
@@ -258,6 +259,7 @@ def test_a_server_that_was_never_there(process, place):
     assert base.execute("select count(*) from runs where status='FINISHED'").fetchone()[0] == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers(process):
     """It takes the connection and says nothing: minutes must not pass."""
     with socket.socket() as mute:

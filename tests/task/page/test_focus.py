@@ -16,6 +16,7 @@ def focused(browser, name: str) -> None:
 
 @pytest.mark.browser
 @needs_browser
+@pytest.mark.slow
 def test_the_focus_goes_to_what_stops_and_back_and_the_end_is_one_message(browser, tmp_path):
     process, address = started(tmp_path, f"text={PROMPT}", f"out={tmp_path / 'shelf'}")
     begun(browser, address)

@@ -18,6 +18,7 @@ def page(tmp_path_factory):
 
 @pytest.mark.browser
 @needs_browser
+@pytest.mark.slow
 def test_a_verdict_moves_nothing_and_cards_fill_their_rows(browser, page):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", WIDE)
     try:

@@ -13,6 +13,7 @@ def value(browser, selector: str):
 
 @pytest.mark.browser
 @needs_browser
+@pytest.mark.slow
 def test_what_was_typed_is_there_after_a_reload_and_after_a_restart(browser, tmp_path):
     shelf = tmp_path / "shelf"
     places = [tmp_path / "one", tmp_path / "two"]
