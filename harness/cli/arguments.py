@@ -62,6 +62,10 @@ def check_flags(arguments: list[str]) -> None:
             raise ConfigProblem(f"{flag} {info} is not possible. There is: {', '.join(INFOS)}.")
         if flag in VALUED and flag not in INFO and not equals and _other(info or "-"):
             raise ConfigProblem(f"{flag} needs a value after it.")
+        if flag in ("--help", "-h") and equals:
+            raise ConfigProblem(
+                f"{argument}: {flag} takes no value. Of a task: task={value or 'NAME'} {flag}"
+            )
         if not argument.startswith("-") or flag in FLAGS:
             continue
         if flag == RERUN:

@@ -241,3 +241,8 @@ def test_a_package_without_what_shows_it_is_refused(harness):
     """It is a part of what `--cfg` shows; by itself a whole run would be made."""
     done = harness("--package", "prune")
     assert done.code == 2 and "--cfg job" in done.out and not done.folders
+
+
+def test_help_with_a_value_says_how_a_task_is_asked_for(harness):
+    done = harness("--help=audit")
+    assert done.code == 2 and "task=audit --help" in done.out
