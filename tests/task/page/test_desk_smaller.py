@@ -13,6 +13,7 @@ from harness.pipeline.rewind import cut
 from harness.task.ui import picture
 from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
 from harness.task.ui.shelf import Shelf
+from harness.task.ui.verdict import UNASKED
 from tests.pipeline.test_judge import Remembering
 
 
@@ -48,6 +49,7 @@ def test_the_verdict_of_a_whole_and_of_a_pruned_thought(desk):
     one.prune("knorm", 9)
     small = one.verdict(8)
     assert small.verdict == "exact" and "in memory" in small.against
+    assert small.conclusion.endswith(UNASKED) and UNASKED not in whole.conclusion
     assert one.shelf.names() == []  # the proof is no snapshot of the person's
     assert not list(one.scratch.rglob("manifest.json"))  # nor is it left anywhere else
 
@@ -75,6 +77,7 @@ def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
     one.quantize("fp8_e4m3")
     made = one.verdict(4)
     assert made.verdict != "exact" and "recomputed" in made.against
+    assert made.conclusion.startswith("Restore: as saved, within rounding. Quantizing: ")
     one.save("small")
     expected = one.branch
     one.load("small")
