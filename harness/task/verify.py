@@ -50,6 +50,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             [r["file"], html.grouped(r["nbytes"]), _owner(manifest, r["file"])]
             for r in manifest["files"]
         ]
+        rest = size - sum(
+            r["nbytes"] for r in manifest["files"] if _owner(manifest, r["file"]) == "itself"
+        )
+        rows += [["manifest and tokenizer", html.grouped(rest), "itself"]] * (rest > 0)
         waived = told(waived_earlier(manifest["documents"]))
         signed = f", signed by {record['signed_by']}" * bool(record["signed_by"])
         what = f"Snapshot {manifest['id']}: {machine.many(manifest['tokens'], 'token')}, {machine.human(size)} on disk{signed}."
@@ -62,11 +66,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         sections.insert(0, html.section("Faults", columns=["#", "fault"], rows=numbered))
     outcome = finish_page(cfg, folder, say, record, sections, 3 if faults else 0)
     if faults:
+        say.line(f"damaged: {shown(snapshot)}, {record['reason']}")
         tabled(say, f"Faults of {snapshot}", ["#", "fault"], numbered)
         say.line(mending(faults))
     else:
         by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
-        files = machine.many(len(rows), "file")
+        files = machine.many(len(manifest["files"]) if manifest else 0, "file")
         what = f"every byte of its {files} matches its digest{by}"
         say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
         if manifest and (needed := _needed(manifest, snapshot)):

@@ -34,7 +34,7 @@ BEFORE = (
     "keys and values since, pruning and quantizing too, does not change them: they do not tell what it does."
 )
 OTHER_TOKENS = (
-    "Left out: those of a follow its {} tokens, those of b its {} other ones. What comes next after different "
+    "Left out: those of a follow its {} tokens, those of b its {}, which are not the same. What comes next after different "
     "texts differs by itself, so how far the logits lie apart says nothing of either state."
 )
 NEXT = (

@@ -37,3 +37,10 @@ def test_what_is_held_in_memory_is_not_said_to_be_on_disk(harness):
     held, there = (harness(f"save={save}", "steps=2").result for save in ("memory", "safetensors"))
     assert held["conclusion"].endswith("on disk beside the keys and values, which are in memory.")
     assert conclusion(there).endswith("KiB on disk.")
+
+
+def test_a_fault_on_purpose_is_named_on_the_console(harness):
+    """The twin: a run without one."""
+    done = harness("fault=layer_swap", "restore.strict=false", "steps=2")
+    assert "fault:        layer_swap: damaged on purpose before it was restored" in done.out
+    assert "damaged on purpose before" not in harness("steps=2").out
