@@ -4,7 +4,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ARGS ?=
-WORKERS ?= auto
+# One more than there are cores, four at most: much of a test is waiting for a process.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 FOR ?= 3.12
 
@@ -25,8 +26,8 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY) ## the main job: pause, save, restore, judge (ARGS='group=option ...')
 	@$(PY) -m harness $(ARGS)
 
-test: $(READY) ## the whole test suite but the slow runs, a worker per core (WORKERS=0: none)
-	@$(PY) -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
+test: $(READY) ## the whole test suite but the slow runs, a worker more than cores (WORKERS=0: none)
+	@$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(READY) ## the long runs: fuzz, soak, training, many processes, a browser that comes back
 	@$(PY) -m pytest -m slow $(ARGS)

@@ -53,6 +53,25 @@ def parsed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def composed_once() -> Iterator[None]:
+    """Hydra composes each command line twice, the first time only to see whether `hydra.mode` is set: half of what a
+    run takes here. It is asked where something typed, or a configuration from outside, may set it."""
+    from hydra._internal.hydra import Hydra
+
+    plain = Hydra.get_mode
+
+    def mode(self, config_name, overrides):
+        outside = any(a.startswith(("--config", "-c", "--exp")) for a in sys.argv)
+        if outside or any("hydra.mode" in o or "experiment" in o for o in overrides):
+            return plain(self, config_name, overrides)
+        return None  # as it says where nothing sets it
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hydra, "get_mode", mode)
+        yield
+
+
 @dataclass
 class Done:
     """What one command line left behind."""

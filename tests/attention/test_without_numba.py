@@ -77,7 +77,7 @@ def test_the_decoders_pass_their_own_tests(run):
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 20 and "failed" not in done.stdout
 
 
-@pytest.mark.parametrize("hidden", [True, False])
+@pytest.mark.parametrize("hidden", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_cache_is_as_near_to_float64_as_the_library(run, hidden):
     """Where programs would run, and, with numba in sight, do: the same errors, and a line or none."""
     lines = run("-c", CONTINUED, *([] if hidden else ["numba"]), hidden=hidden).stdout.splitlines()

@@ -56,7 +56,13 @@ def test_a_restore_of_another_file_is_found(model, compose, monkeypatch) -> None
         assert bad.runs[0]["reused"] == len(IDS) - 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, id="kill -9"),
+    ],
+)
 def test_the_server_ends_with_the_harness(place, model, number) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "harness", *GIVEN, f"engine.model={model}", "steps=64", "task.repeats=1000", "track=none"],

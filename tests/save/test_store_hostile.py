@@ -155,7 +155,13 @@ EDITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("what,edit", EDITS, ids=[w for w, _ in EDITS])
+@pytest.mark.parametrize(
+    "what,edit",
+    [
+        pytest.param(w, e, id=w, marks=[pytest.mark.slow] * (w == "half a million rows"))
+        for w, e in EDITS
+    ],
+)
 def test_a_hostile_but_consistent_manifest_is_refused(tmp_path, nothing_happens, what, edit):
     saved(make_state(), tmp_path / "s", settings())
     (tmp_path / "outside").write_text("secret")

@@ -311,6 +311,7 @@ def test_an_evaluation_is_compared_with_its_cells_and_its_copies(harness, place)
     assert list(seen.left) == ["1 cell in MLflow"]
 
 
+@pytest.mark.slow
 def test_what_a_grid_of_evaluations_came_to_is_derived_from_its_points(harness, place):
     """Nothing to note where it is as it was told; who makes more points safe is found out."""
     few = [word for word in EVALUATE if not word.startswith(("task.budgets", "steps"))]

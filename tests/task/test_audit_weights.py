@@ -84,6 +84,7 @@ def test_weights_that_lie_elsewhere_are_named_where_they_are(resumed, mine, harn
     assert "it was run again with another model" in " ".join(done.out.split()), done.out
 
 
+@pytest.mark.slow
 def test_a_continuation_remembers_where_its_weights_were_loaded_from(
     resumed, mine, harness, place
 ) -> None:

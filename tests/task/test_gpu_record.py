@@ -4,6 +4,8 @@ import json
 import os
 import sys
 
+import pytest
+
 from tests.task import gpu_record
 
 
@@ -14,6 +16,7 @@ def test_every_stage_is_a_command_line_that_composes(compose):
         assert compose(*first).device == "cpu"
 
 
+@pytest.mark.slow
 def test_stages_leave_figures_and_a_page(tmp_path, capsys):
     asked = f"--device cpu --small --out {tmp_path} --only save_gpu"
     code = gpu_record.main(asked.split())

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import pytest
 from mlflow.tracking import MlflowClient
 
 from harness.track import colours, experiment
@@ -41,6 +42,7 @@ def test_of_runs_that_left_the_same_state_the_one_is_meant_whose_folder_was_read
         assert f"[Open {said}](#/experiments/1/runs/{of.result['mlflow']['run_id']}?" in note
 
 
+@pytest.mark.slow
 def test_a_sweep_of_several_questions_names_the_first_marked_point_and_has_no_figures_of_it(
     harness, place
 ):

@@ -68,6 +68,7 @@ def test_four_workers_race_for_one_fresh_sqlite_store(recorded, tmp_path, count)
 
 
 @MANY
+@pytest.mark.slow
 def test_four_workers_on_a_server_over_postgresql(postgres, recorded, tmp_path, count):
     """Through a real server; then read back from the database itself."""
     import psycopg
