@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness import variants
+from harness.errors import ConfigProblem
 
 KEY = "called"  # of the configuration
 GROUPS = ("prune", "quantize", "cache", "save", "prompt", "sampling", "tokenizer", "compare", "fault")  # fmt: skip
@@ -23,6 +24,13 @@ def told(cfg: Any, choices: Mapping[str, Any]) -> Any:
         and choices[group] not in variants.options(group, variants.conf_dir())
     }
     return OmegaConf.merge(OmegaConf.create({KEY: named}), _open(cfg)) if named else cfg
+
+
+def check(names: Mapping[str, str]) -> None:
+    """Raise ConfigProblem where a configuration calls an option by the name of one of ours, which it is not."""
+    for group, name in names.items():
+        if group not in GROUPS or name in variants.options(group, variants.conf_dir()):
+            raise ConfigProblem(f"{KEY}.{group}={name} is no name of an option of your own.")
 
 
 def _open(cfg: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import keys, variants
-from harness.config import tracking
+from harness.config import called, tracking
 from harness.config.choice import chosen
 from harness.config.key import unset, wanted
 from harness.config.literal import decode_literal, plain
@@ -221,6 +221,7 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     for block in (checked, checked.prompt, checked.model):
         for key in (f.name for f in fields(block) if isinstance(getattr(block, f.name), str)):
             setattr(block, key, plain(getattr(block, key)))
+    called.check(checked.called)
     if not record:
         tracking.check(checked.track)
     if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):

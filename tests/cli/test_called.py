@@ -5,9 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from harness.cli import point
 from harness.config import Config, called
+from harness.config.compose import typed
+from harness.errors import ConfigProblem
 
 INHERITS = "defaults: [snapkv, _self_]\nwindow: 32\n"
 
@@ -61,3 +64,15 @@ def test_a_record_from_before_there_was_such_a_key_is_the_same_configuration(com
     assert point.same(cfg, before)
     cfg.called = {"prune": "mine"}
     assert not point.same(cfg, before) and called.KEY in Config.__dataclass_fields__
+
+
+@pytest.mark.parametrize("names", [{"prune": "none"}, {"task": "mine"}, {"prompt": "recall"}])
+def test_no_record_calls_an_option_by_the_name_of_another(compose, names):
+    """The twin: a name of one's own. An audit runs a record again by what it holds, and would repeat the lie."""
+    cfg = OmegaConf.structured(compose("track=none", "prune=knorm"))
+    tree = OmegaConf.create(OmegaConf.to_container(cfg))
+    tree.called = {"prune": "mine"}
+    assert typed(tree, record=True).called == {"prune": "mine"}
+    tree.called = names
+    with pytest.raises(ConfigProblem, match="no name of an option of your own"):
+        typed(tree, record=True)

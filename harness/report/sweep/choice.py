@@ -69,8 +69,8 @@ def chosen(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
 
 def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
     """The best points of each question, a control among them. Of those that tie, the nearest to the full cache are taken
-    where these are the same in every question, and where all points of a question tie; one that another beats by `CLEAR` in its time per token is left out, but only where that is so in every one of several
-    questions: less is noise, and once is too (the first point of a sweep warms up). once: as older versions, which had
+    where these are the same in every question, and where all points of a question tie; one that another beats by
+    `CLEAR` in its time per token is left out, but only where that is so in every one of several questions: less is noise, and once is too (the first point of a sweep warms up). once: as older versions, which had
     no best point of a question where all tie."""
     groups = group(rows, [a for a in axes if asks(a)])
     options = [a for a in axes if not asks(a)]

@@ -95,8 +95,7 @@ def said(
     """`(words, sentence, table, best)`: what a sweep's run is told; the same words, with what was measured where no
     point is to be chosen, and the one best point. rows: of evaluations as `evaluated.completed` makes them. total,
     chosen: as of `told`. spread: what came out over the seeds, as the console has it. once: as older versions told it,
-    which left to the console
-    how far one prompt carries, and that a seed draws nothing."""
+    which left to the console how far one prompt carries, and that a seed draws nothing."""
     words, sentence = told(rows, ways, total, chosen=chosen)
     best = winners(rows, ways)[1]
     if sentence and not (once or chosen or searched(rows, ways)):
@@ -189,9 +188,7 @@ def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool 
     far = not alone and any(
         r["verdict"] in ("drifted", "diverged") and r.get("kl_mean") for r in rows
     )
-    held = any(
-        r.get("save") == "memory" for r in rows
-    )  # of which nothing is on disk but what lies beside it
+    held = any(r.get("save") == "memory" for r in rows)  # which has little on disk
     sizes = [k for k in SIZED if len({r.get(k) for r in rows} - {None}) > 1 and not alone]
     sizes = [k for k in sizes if not (held and k == "stored_bytes")]
     head = ["folder", *axes, *ways, *["front"] * bool(best), *["mean KL (nats)"] * far, *(SIZED[k] for k in sizes), *([] if alone else ["outcome", "reason"])]  # fmt: skip

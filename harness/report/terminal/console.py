@@ -288,7 +288,7 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         if told := command.answer(result["text"], altered(result), judged):
             say.fact("answer", told)
     if (fault := (result.get("options") or {}).get("fault", "none")) != "none":
-        say.fact("fault", f"{fault}: damaged on purpose before it was restored")
+        say.fact("fault", f"{fault}, on purpose")
     for label, fact in command.verdicts(result, _itself(result.get("itself") or {})):
         say.fact(label, fact)
     kept = result["snapshot"]

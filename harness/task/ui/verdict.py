@@ -49,7 +49,8 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     """Save `state` below `folder`, restore it, continue at most `steps` tokens and judge them.
 
     A whole state is judged as `task=resume` does it: against a run recomputed from the token buffer,
-    beside noise floor and oracle; of a quantized one the conclusion says first whether it came back as it was saved. A pruned or a very long one is compared with the same state
+    beside noise floor and oracle; of a quantized one the conclusion says first whether it came back as it was
+    saved. A pruned or a very long one is compared with the same state
     continued in memory. Raises InputProblem where the model has no positions left.
     """
     end = session.loaded.max_positions
@@ -75,9 +76,7 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         run = "a run in full precision" if coded else "a run"
         beside = "full precision, without a pause" if coded else "a run without a pause"
         against = f"{run} that was never interrupted, recomputed from the token buffer"
-        if (
-            coded
-        ):  # whether it came back as it was saved is another question than what the codes changed
+        if coded:  # how it came back is another question than what the codes changed
             line.made = state
         made = line.judge(restored, state)
         verdict, reason, apart, noise = made.verdict, made.reason, made.metrics, made.noise
