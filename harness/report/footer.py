@@ -233,10 +233,8 @@ def origin(place: Path, folder: Path) -> list[tuple[str, str]]:
 
 def onward(result: dict[str, Any]) -> list[str]:
     """The commands that work on what a judged run has left: its record, and its snapshot where that outlives it."""
-    more, kept = (
-        [f"python -m harness task=audit run={result['folder']}"],
-        result.get("snapshot") or {},
-    )
+    more = [f"python -m harness task=audit run={result['folder']}"]
+    kept = result.get("snapshot") or {}
     if (path := kept.get("path")) and kept.get("format") != "memory":
         after = (result.get("next") or {}).get("path", "ANOTHER-SNAPSHOT")
         more.append(f"python -m harness task=diff a={path} b={after}")

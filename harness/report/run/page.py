@@ -23,7 +23,7 @@ from harness.snapshot.result import (
     timed_twice,
     times_faster,
     write_text,
-)  # fmt: skip
+)
 from harness.snapshot.words import (
     FORCED,
     Span,
@@ -34,7 +34,7 @@ from harness.snapshot.words import (
     stepwise,
     streamed,
     unchosen,
-)  # fmt: skip
+)
 
 FAR = 1000  # units in the last place; more are those of logits near zero, and say nothing
 PART = 40  # characters of two texts, from where they first differ
