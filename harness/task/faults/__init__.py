@@ -115,12 +115,14 @@ def described(fault: Fault) -> str:
 def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
     """What was found, in one sentence. missed: the faults that no check noticed."""
     count, seen = machine.many(len(rows), "fault"), len(rows) - len(missed)
-    said = f"{count}: all noticed"
+    late = sum(caught(row) and row["strict"] != "refused" for row in rows)
+    where = f", {seen - late} by a restore that refuses them, {late} only by what is said after it"
+    said = f"{count}: all noticed{where * bool(late)}"
     if len(rows) == 1:
         by = " and ".join(SCORES.get(column, column) for column in COLUMNS if rows[0][column])
         said = f"{count}, {rows[0]['fault']}: {f'noticed by {by}' if by else 'not noticed'}"
     elif missed:
-        said = f"{count}: {seen} noticed, {len(missed)} not: {', '.join(missed)}"
+        said = f"{count}: {seen} noticed{where * bool(late)}; {len(missed)} not: {', '.join(missed)}"
     return said if clean else f"{said}, but the control, which has none, is NOT clean"
 
 
