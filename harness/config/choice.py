@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from harness import variants
+from harness import machine, variants
 from harness.config import chain
 from harness.config.explain import option_meant
 from harness.config.literal import unescaped
@@ -266,9 +266,15 @@ def unread(task: str) -> list[str]:
 
 def _check_inner(typed: str, group: str, key: str, inner: str, options: Sequence[str]) -> None:
     first = inner.partition(".")[0]
-    below: set[str] = set()
-    for option in options:
-        below |= set(variants.signature(group, option).get(key) or {}) if inner else set()
+    under = [variants.signature(group, option).get(key) or {} for option in options if inner]
+    below, long = set[str](), 0
+    for node in under:
+        below |= set(map(str, range(len(node))) if isinstance(node, list) else node)
+        long = max(long, len(node) * isinstance(node, list))
+    if first.isdigit() and first not in below and long:
+        raise ConfigProblem(
+            f"{typed}: {group}.{key} has {machine.many(long, 'entry')}, and they are counted from 0."
+        )
     if first and not typed.startswith("+") and first not in below:
         raise ConfigProblem(
             f"{typed}: this {group}'s own keys do not include it. If '{first}' is right, add it "

@@ -15,9 +15,9 @@ from harness.config import culprit
 from harness.config.chain import PRIMARY
 from harness.config.key import unset, wanted
 from harness.config.literature import called
-from harness.config.option import schemas
+from harness.config.option import schemas, shared
 from harness.config.schema import Config
-from harness.config.unknown import unknown_key
+from harness.config.unknown import known, unknown_key
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options
 
@@ -237,6 +237,12 @@ def _not_there(line: str) -> str:
     key = (re.findall(r"'(.+?)'", line) or [""])[0]
     if "=" in key:
         return f"~{key}: {key} is not chosen, so there is nothing to take away. Leave it out."
+    group, _, inner = key.partition(".")
+    if inner in (shared(group) if group in schemas() else known(group)):
+        return (
+            f"~{key}: no file gives {key}, so there is nothing to take away: a run goes by its default. "
+            f"Leave it out, or set it: {key}=..."
+        )
     near = unknown_key(key, "") or ""
     return f"~{key}: there is no {key} here to take away.{near or ' Leave it out.'}"
 

@@ -10,6 +10,12 @@ from harness.errors import suggestion
 from harness.variants import options
 
 
+def known(block: str) -> list[str]:
+    """The keys of one block of the configuration that is no group, as `restore`; none of any other name."""
+    inner = {f.name: f.type for f in fields(Config)}.get(block)
+    return [f.name for f in fields(inner)] if isinstance(inner, type) and is_dataclass(inner) else []
+
+
 def unknown_key(key: str, value: str) -> str | None:
     """A suggestion when `key` (dotted) is no common key; None when it is one, or a group's own."""
     schema: type = Config
@@ -17,12 +23,12 @@ def unknown_key(key: str, value: str) -> str | None:
     if parts[0] in schemas():
         return None
     for i, part in enumerate(parts):
-        known = {f.name: f.type for f in fields(schema)}
-        if part not in known:
+        there = {f.name: f.type for f in fields(schema)}
+        if part not in there:
             if i == 0 and parts[1:] and (near := _of_a_task(parts)):
                 return near
-            return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(known))
-        inner = known[part]
+            return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(there))
+        inner = there[part]
         if not (isinstance(inner, type) and is_dataclass(inner)):
             return None
         schema = inner
