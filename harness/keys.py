@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.errors import ConfigProblem
 
+TARGET = "_target_"  # the key that names a class from outside
 EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")  # 1e-3, 2E6, 1.5e3
 
 

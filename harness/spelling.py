@@ -7,7 +7,7 @@ from functools import wraps
 from inspect import Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
-from harness import variants
+from harness import blame
 from harness.errors import ConfigProblem, HarnessError, InputProblem
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
             problem.args = (_meant(in_python(str(problem)), form),)
             raise problem.with_traceback(None) from problem.__cause__
         except Exception as problem:
-            if whose := variants.author(problem):  # a class that the caller passed
+            if whose := blame.author(problem):  # a class that the caller passed
                 kind = type(problem).__name__
                 raise ConfigProblem(
                     f"unexpected {kind}: {problem}. It came from {whose}"

@@ -10,17 +10,16 @@ and from entry points (`harness.prune` and so on). Listing them imports none of 
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from linecache import getline
 from pathlib import Path
 from typing import Any
 
-from harness import keys
+from harness import blame, keys
 from harness.contract import agree
 from harness.errors import ConfigProblem, UntrustedPlugin, suggestion
+from harness.keys import TARGET
 from harness.shipped import ships
 
 BASES = {
@@ -29,9 +28,7 @@ BASES = {
 }  # fmt: skip
 OPEN = tuple(BASES)  # to entry points
 CONFIG_DIR = ("--config-dir", "-cd")
-TARGET = "_target_"
 _trusted: set[str] = set()
-_asked_for: dict[str, str] = {}  # module from outside -> the option that named it
 
 
 def conf_dir() -> Path:
@@ -95,11 +92,29 @@ def sound(group: str) -> list[str]:
 
 
 def signature(group: str, option: str) -> dict[str, Any]:
-    """The option's YAML as it stands (`name` and `_target_` too); empty where there is none."""
+    """The option's YAML as it stands (`name` and `_target_` too) with the keys that it inherits, but for the name of
+    another; empty where there is none."""
     if path := written(group, option):
-        return _keys(path, group)
+        own, keys_read = _keys(path, group), dict[str, Any]()
+        for base in [*inherited(group, option), option]:
+            there = own if base == option else signature(group, base)
+            keys_read |= {k: v for k, v in there.items() if k != "name" or base == option}
+        return keys_read
     target = entry_points().get((group, option))
     return {TARGET: target, "name": option} if target else {}
+
+
+def inherited(group: str, option: str) -> list[str]:
+    """The options whose keys an option has before its own: those of its group in its defaults list."""
+    listed = [entry for entry in defaults(group, option) if isinstance(entry, str)]
+    return [name for name in listed if name != option and written(group, name)]
+
+
+def built_by(group: str, option: str) -> str:
+    """The option whose class an option is built by: its own name, or that of the one whose keys it inherits."""
+    if "name" in signature(group, option):
+        return option
+    return next((built_by(group, base) for base in inherited(group, option)), option)
 
 
 def misnamed(group: str, option: str) -> str:
@@ -194,12 +209,12 @@ def _module(what: str, module: str, target: str) -> Any:
                 f"{what} names {target}, and no module {absent} can be imported. Give "
                 f"plugins.path=DIR, the folder that holds it, or put that folder on PYTHONPATH."
             ) from None
-        _asked_for[module] = what
+        blame.asked_for[module] = what
         raise ConfigProblem(
             f"{what} names {target}, and importing {module} failed: {type(problem).__name__}: "
-            f"{problem}.{_in_line(problem)}"
+            f"{problem}.{blame.in_line(problem)}"
         ) from problem
-    _asked_for[module] = what
+    blame.asked_for[module] = what
     return home
 
 
@@ -220,47 +235,6 @@ def check_chosen(cfg: Any) -> None:
         settings = getattr(cfg, group)
         if target(group, settings) or not ships(group, settings.name):
             variant(group, settings, getattr(import_module(f"harness.{group}"), base))
-
-
-def given(kind: type, what: str) -> None:
-    """What goes wrong in the module of a class that somebody passed, unless it is ours, is told from now on as that
-    of `what`."""
-    if kind.__module__.partition(".")[0] != __package__:
-        _asked_for[kind.__module__] = what
-
-
-def _in_line(problem: BaseException) -> str:
-    """` In file:line (function).` of code from outside; nothing where the problem says it itself."""
-    whose = None if isinstance(problem, SyntaxError) else author(problem)
-    return f" In {whose.partition(', in ')[2]}." if whose else ""
-
-
-def author(problem: BaseException) -> str | None:
-    """`option, in file:line (function): source` of the last code from outside that `problem` came through; None
-    where it is ours alone."""
-    place, step = None, problem.__traceback__
-    while step is not None:
-        module = step.tb_frame.f_globals.get("__name__", "")
-        if module in _asked_for:
-            code = step.tb_frame.f_code
-            source = getline(code.co_filename, step.tb_lineno).strip()
-            where = f"{code.co_filename}:{step.tb_lineno} ({code.co_name}): {source}"
-            place = f"{_asked_for[module]}, in {where}"
-        step = step.tb_next
-    return place
-
-
-def meant(problem: BaseException) -> str:
-    """` Did you mean 'x'?` for an attribute that an object has not got; for the key that the settings of
-    an option lack, where it belongs; nothing where none is near."""
-    if not isinstance(problem, AttributeError) or problem.name is None:
-        return ""
-    name = getattr(problem.obj, "name", None)
-    whose = (author(problem) or "").partition(", in ")[0]
-    if hasattr(problem.obj, TARGET) or whose.endswith(f"={name}"):  # its own settings
-        return f". Add `{problem.name}:` to {name}.yaml"
-    near = get_close_matches(problem.name, dir(problem.obj), n=1, cutoff=0.7)
-    return f". Did you mean '{near[0]}'?" if near else ""
 
 
 def trust(modules: Iterable[str], path: str | None) -> None:

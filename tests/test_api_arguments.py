@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import harness
-from harness import variants
+from harness import blame
 from harness.compare.conclusion import conclusion
 from harness.config.explain import explain
 from harness.config.option import schema_of
@@ -127,7 +127,7 @@ def test_an_option_from_outside_is_told_where_its_key_or_its_name_goes(
     assert "as a value" not in str(explain(said, ["prune=alpha"]))
     with pytest.raises(AttributeError) as lacking:
         schema_of("prune", "alpha")(name="alpha").decay  # noqa: B018
-    assert variants.meant(lacking.value) == ". Add `decay:` to alpha.yaml"
+    assert blame.meant(lacking.value) == ". Add `decay:` to alpha.yaml"
 
 
 def test_errors_that_are_no_numbers_are_the_worst_and_said_so() -> None:
@@ -243,7 +243,7 @@ def test_a_class_of_ours_that_is_passed_stays_ours(model, state) -> None:
     from harness.prune.keydiff import KeyDiff
 
     assert harness.prune_state(model, state, KeyDiff, ratio=0.5).pruned
-    assert not any(module.startswith("harness.") for module in variants._asked_for)
+    assert not any(module.startswith("harness.") for module in blame.asked_for)
 
 
 def test_what_is_no_text_is_named(model) -> None:

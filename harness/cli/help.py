@@ -14,7 +14,8 @@ from harness.config.choice import unread
 from harness.config.explain import PLUGINS, installed
 from harness.config.option import schemas
 from harness.errors import ConfigProblem, suggestion
-from harness.variants import folders, signature
+from harness.extras import for_launcher
+from harness.variants import folders, inherited, signature
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "engine", "track", "experiment")  # fmt: skip
@@ -98,6 +99,11 @@ def _told(conf: Path, arguments: list[str]) -> str:
     pairs = [word.partition("=") for word in words]
     for word, equals, _ in pairs:
         if not equals and word not in (*GROUPS, *HYDRAS):
+            if word == "hydra" or word.startswith("hydra/"):
+                shown = f"`python -m harness --cfg hydra -p {word.replace('/', '.')}`"
+                raise ConfigProblem(
+                    f"'{word}' is Hydra's own, without help here: {shown} shows it."
+                )
             tasks = options("task")
             near = f" Did you mean task={word}?" if word in tasks else suggestion(word, GROUPS)
             raise ConfigProblem(f"there is no help for '{word}', which is no group.{near}")
@@ -161,6 +167,7 @@ def _plugin(group: str, option: str) -> str:
     kind = group.partition("/")[2]
     known = installed(kind)
     if option and option not in known:
+        for_launcher([f"{group}={option}"])
         raise ConfigProblem(f"{group}={option} is not installed.{suggestion(option, known)}")
     shown = f"python -m harness {group}={option or 'OPTION'} --cfg hydra -p hydra.{kind}"
     lines = [f"{group}=OPTION, one of:", "", f"  {' '.join(known)}", "", f"`{shown}`"]
@@ -244,7 +251,9 @@ def _task(name: str) -> str:
     said = _said(lines)
     if "task:" in lines:  # a task that also chooses options of other groups
         lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
-    told_apart = ("#", " ", "-", "name:", "reads:", "unread:")
+    elif inherited("task", name):
+        lines = _own("task", name)
+    told_apart = ("#", " ", "-", "name:", "reads:", "unread:", "defaults:")
     top = [line for line in lines if line and not line.startswith(told_apart)]
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
     body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]

@@ -4,9 +4,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 FIRST, LAST = 5.0, 60.0  # seconds between two lines: ever longer
+HOMES = ("hydra_plugins.hydra_submitit_launcher.", "hydra_plugins.harness_launcher.")
 _ended: list[threading.Event] = []  # of the sweep that is watched
+
+
+def queued(config: Any, kind: str = "") -> bool:
+    """Whether its launcher is one of submitit's, by its class: an option of one's own has its own name. kind: Slurm or
+    Local, either where it is empty."""
+    target = str(config.hydra.launcher.get("_target_"))
+    return target.startswith(HOMES) and kind in target.rpartition(".")[2]
 
 
 def begin(count: Callable[[], int], total: int | None) -> None:

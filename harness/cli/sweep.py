@@ -96,10 +96,9 @@ class Watch:
         (Watch.folder / TOLD).unlink(missing_ok=True)
         said = lines.begun(config, Watch.overrides, Watch.total, Watch.there, folder, seed)
         compose_once(config, folder, not Watch.there, Watch.total, said)
-        launcher = str(config.hydra.runtime.choices.get("hydra/launcher"))
-        if launcher.startswith("submitit_slurm"):
+        if remote.queued(config, "Slurm"):
             slurm.answer_from_queue()
-        if launcher.startswith("submitit"):  # what its jobs say goes to their own logs
+        if remote.queued(config):  # what its jobs say goes to their own logs
             remote.begin(partial(_count, Watch.folder), Watch.total)
         if search.of(config):
             search.quieten()

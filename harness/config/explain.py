@@ -19,7 +19,7 @@ from harness.config.option import schemas, shared
 from harness.config.schema import Config
 from harness.config.unknown import known, unknown_key
 from harness.errors import MissingExtra, suggestion
-from harness.variants import folders, options
+from harness.variants import folders, options, outside
 
 SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submitit_slurm_packed")
 PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
@@ -53,7 +53,8 @@ VALUE = re.compile(r"nan|inf|true|false|null|[\d._]+(e\d+)?", re.I)  # as Hydra 
 def installed(kind: str) -> list[str]:
     """The launchers or sweepers that can be chosen here. kind: launcher or sweeper."""
     named = ((name, name.partition("_")[0]) for name in PLUGINS[kind])
-    return [name for name, extra in named if extra not in extras.NEEDS or not extras.missing(extra)]
+    there = [n for n, extra in named if extra not in extras.NEEDS or not extras.missing(extra)]
+    return [*there, *outside(f"hydra/{kind}")]
 
 
 def explain(problem: Exception, argv: list[str]) -> str | None:

@@ -76,13 +76,17 @@ def suited(group: str, schema: Any, keys: Mapping[str, Any]) -> None:
             typed(f"{group}.{f.name}", keys[f.name], f.type)
 
 
-def sibling(group: str, settings: Any, name: str, /, **keys: Any) -> Any:
-    """The option `name` with the shared keys of `settings` (all of them where that is the option
-    already), and those of `keys` that it reads."""
+def sibling(group: str, cfg: Any, name: str, /, **keys: Any) -> Any:
+    """The option `name` with the shared keys of the one that `cfg` chose (all of them where that is the option
+    already), and those of `keys` that it reads. A shared key that its own YAML gives is that where nothing else was
+    chosen."""
     variants.check(group, group, [name])
-    reads = readable(group, name)
-    same = reads if name == settings.name else shared(group)
-    both = {k: getattr(settings, k) for k in same if hasattr(settings, k)} | keys | {"name": name}
+    settings, reads, usual = getattr(cfg, group), readable(group, name), shared(group)
+    here = name == cfg.called.get(group, settings.name)
+    both = {k: getattr(settings, k) for k in (reads if here else usual) if hasattr(settings, k)}
+    written = {} if here else variants.signature(group, name)
+    both |= {k: v for k, v in written.items() if k in usual and both.get(k, usual[k]) == usual[k]}
+    both |= keys | {"name": variants.built_by(group, name)}
     return schema_of(group, name)(**{k: v for k, v in both.items() if k in {*reads, "name"}})
 
 

@@ -13,7 +13,9 @@ from harness.variants import options
 def known(block: str) -> list[str]:
     """The keys of one block of the configuration that is no group, as `restore`; none of any other name."""
     inner = {f.name: f.type for f in fields(Config)}.get(block)
-    return [f.name for f in fields(inner)] if isinstance(inner, type) and is_dataclass(inner) else []
+    return (
+        [f.name for f in fields(inner)] if isinstance(inner, type) and is_dataclass(inner) else []
+    )
 
 
 def unknown_key(key: str, value: str) -> str | None:

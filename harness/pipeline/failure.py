@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import variants
+from harness import blame
 from harness.config import Config, TrackConfig, composed
 from harness.errors import HarnessError, RestoreRefused, SnapshotInvalid, disk_is_full
 
@@ -24,7 +24,7 @@ Stamp = tuple[int, int]
 def exit_code(problem: Exception) -> int:
     """An expected failure has its own; else 2 for what goes wrong in a variant from outside, 1 for a fault
     of ours."""
-    return int(getattr(problem, "exit_code", 2 if variants.author(problem) else 1))
+    return int(getattr(problem, "exit_code", 2 if blame.author(problem) else 1))
 
 
 def record_failure(

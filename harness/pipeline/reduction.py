@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from harness import config, variants
+from harness import blame, config, variants
 from harness.config.option import suited
 from harness.contract import agree
 from harness.errors import ConfigProblem
@@ -100,5 +100,5 @@ def class_of(group: str, kind: Any, base: type) -> type:
             f"class below {public}, not {kind!r}."
         )
     agree(f"{group}={kind.__name__}", f"{kind.__module__}.{kind.__name__}", kind, base)
-    variants.given(kind, f"{group}={kind.__name__}")
+    blame.given(kind, f"{group}={kind.__name__}")
     return kind

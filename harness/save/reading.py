@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness import machine, variants
+from harness import blame, machine
 from harness.errors import REFERRED, STRANGE, HarnessError, InputProblem, SnapshotInvalid, Untrusted
 from harness.process import shown
 from harness.save import cipher, contents, files, lineage
@@ -281,7 +281,7 @@ class _Opened:
     def __exit__(self, kind: Any, problem: Any, trace: Any) -> bool:
         if self._inside:
             self._file.__exit__(None, None, None)
-        if isinstance(problem, MISTAKES) and variants.author(problem):
+        if isinstance(problem, MISTAKES) and blame.author(problem):
             return False  # of a format from outside, whose word for a file that is not sound is ValueError
         if isinstance(problem, Exception):  # whatever a hostile file makes a library raise
             self.reading._fault(self.name, _said(problem))

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import extras, interrupt, track, variants
+from harness import blame, extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.config.literal import unswept
 from harness.config.place import check as check_places
@@ -117,8 +117,8 @@ def dispatch(
             raise
         with suppress(OSError):
             (folder / "harness.log").open("a").write(traceback.format_exc())
-        said = f"unexpected {type(problem).__name__}: {problem}{variants.meant(problem)}"
-        whose = variants.author(problem)
+        said = f"unexpected {type(problem).__name__}: {problem}{blame.meant(problem)}"
+        whose = blame.author(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
         place = f"{fault}\nThe details are in {folder / 'harness.log'}."
         if not sweep:

@@ -1,14 +1,14 @@
 """An option of one's own that inherits one of ours is read as that one, and recorded by its own name."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from harness.cli import point
-from harness.config import Config, called
+from harness.cli import point, remote
+from harness.config import Config, called, sibling
 from harness.config.compose import typed
 from harness.errors import ConfigProblem
 
@@ -42,6 +42,59 @@ def test_it_has_its_own_name_in_records_tables_and_audits(harness, process, own)
     assert audit.code == 0, audit.out
     again = process("-m", f"resume={sweep}")
     assert again.code == 0 and not again.folders, "nothing is run twice"
+
+
+def test_cells_of_an_evaluation_are_of_ones_own_options_too(harness, own):
+    """The twin: the shipped options beside them, which have their own windows and their own names. Without its folder
+    an audit says what it needs instead of accusing the record."""
+    where = own("prune", "my_snap", f"{INHERITS}protect: 2\n")
+    own("quantize", "my_int4", "defaults: [int4, _self_]\n")
+    own("task", "my_eval", "defaults: [evaluate, _self_]\nprunes: [none, my_snap, snapkv]\n")
+    asked = ["prompt=recall", "prompt.samples=1", "task.budgets=[0.3]", "task.asked=[after]"]
+    done = harness(*where, "task=my_eval", "task.quantizers=[none,my_int4]", *asked)
+    assert done.code == 0, done.out
+    rows = {
+        (r["prune"], r["quantize"]): r
+        for r in json.loads((done.folders[0] / "evaluate.json").read_text())
+    }
+    assert {prune for prune, _ in rows} == {"none", "my_snap", "snapkv"}
+    kept = [
+        answer
+        for answer in map(json.loads, (done.folders[0] / "answers.jsonl").read_text().splitlines())
+    ]
+    kl = {a["prune"]: a["kl"] for a in kept if a.get("quantize") == "none" and "kl" in a}
+    assert len({json.dumps(kl[name]) for name in ("my_snap", "snapkv")}) == 2, kl
+    alone = harness("task=audit", f"run={done.folders[0]}")
+    assert alone.code == 2 and "--config-dir DIR, the folder that was named then" in alone.out
+    assert "evaluates quantize=my_int4" in alone.out or "evaluates prune=my_snap" in alone.out
+    audit = harness(*where, "task=audit", f"run={done.folders[0]}")
+    assert audit.code == 0, audit.out
+    told = harness(*where, "task=my_eval", "--help").out
+    assert "caches: []" in told and "prunes: [none, my_snap, snapkv]" in told, told
+    assert "defaults" not in told and "prunes: [none, keep_last" not in told
+
+
+def test_a_cell_has_the_keys_of_its_own_option_and_those_that_were_typed_for_it(own, monkeypatch):
+    """The twin: the option that it inherits, whose own keys are not those of the one that was chosen."""
+    where = own("prune", "my_snap", f"{INHERITS}protect: 2\n")
+    monkeypatch.setattr("sys.argv", ["harness", *where])
+    mine = sibling("prune", Config(), "my_snap", ratio=0.3)
+    assert (mine.name, mine.window, mine.protect, mine.ratio) == ("snapkv", 32, 2, 0.3)
+    shipped = sibling("prune", Config(), "snapkv", ratio=0.3)
+    assert (shipped.name, shipped.window, shipped.protect) == ("snapkv", 8, 0)
+    chosen = Config(prune=replace(mine, window=5, protect=1), called={"prune": "my_snap"})
+    again, other = (sibling("prune", chosen, name) for name in ("my_snap", "snapkv"))
+    assert (again.window, again.protect) == (5, 1)
+    assert (other.window, other.protect) == (8, 1), "a shared key was typed for all"
+
+
+@pytest.mark.parametrize("kind, named", [("Slurm", True), ("Local", True), ("Joblib", False)])
+def test_a_launcher_is_known_by_its_class_whatever_its_option_is_called(kind, named):
+    home = "hydra_submitit_launcher.submitit" if named else "hydra_joblib_launcher.joblib"
+    target = f"hydra_plugins.{home}_launcher.{kind}Launcher"
+    config = OmegaConf.create({"hydra": {"launcher": {"_target_": target}}})
+    assert remote.queued(config) is named
+    assert remote.queued(config, "Slurm") is (kind == "Slurm")
 
 
 def test_a_name_without_a_class_is_refused_with_what_to_leave_out(harness, own):

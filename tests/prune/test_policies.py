@@ -1,6 +1,7 @@
 """Every policy's choice, computed by hand, and what holds for all of them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,7 +157,7 @@ def test_what_holds_for_every_policy(data):
     state = by_hand(keys, (None, window, None), lengths, received)
     shared = data.draw(st.booleans())
     chosen = sibling(
-        "prune", settings(name), name, tokens=keep, protect=protect, shared=shared, seed=seed,
+        "prune", SimpleNamespace(prune=settings(name), called={}), name, tokens=keep, protect=protect, shared=shared, seed=seed,
         sinks=min(keep, 4), recent=data.draw(st.sampled_from([0.0, 0.5, 1.0])),
         window=data.draw(st.integers(1, 6)), pool=data.draw(st.integers(1, 7)), ratio=None,
         per_head=data.draw(st.sampled_from([None, False])),

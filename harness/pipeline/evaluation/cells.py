@@ -74,12 +74,12 @@ class Cells:
     def _named(self, cfg: Config) -> Iterator[Cell]:
         for name in cfg.task.quantizers:
             if name != "none":
-                settings = sibling("quantize", cfg.quantize, name)
+                settings = sibling("quantize", cfg, name)
                 self._quantizers[name] = quantizer_of(settings)
         for prune in cfg.task.prunes:
             for budget in [1.0] if prune == "none" else cfg.task.budgets:
                 if prune != "none":
-                    settings = sibling("prune", cfg.prune, prune, ratio=budget, tokens=None)
+                    settings = sibling("prune", cfg, prune, ratio=budget, tokens=None)
                     policy = policy_of(settings)
                     assert policy is not None
                     self._policies[prune, budget] = policy

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import config as configs
-from harness import machine
+from harness import machine, variants
 from harness.config import Config
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
@@ -36,6 +36,11 @@ UNRUN_TRACKED = (
     "only the seal, the record's figures with one another and what MLflow says of it: they do not hold, so "
     "nothing was run again"
 )
+CELLS = {
+    "prunes": "prune",
+    "quantizers": "quantize",
+    "caches": "cache",
+}  # of an evaluation, by group
 LONG, DAY = 10, 86_400  # seconds that a person is told of
 
 
@@ -154,12 +159,18 @@ def auditable(points: list[Path]) -> None:
                 "task=verify snapshot=DIR checks the bytes of any of its turns, task=resume snapshot=DIR judges it."
             )
         try:
-            task = configs.recorded(point / ".hydra" / "config.yaml").task.name
+            task = configs.recorded(point / ".hydra" / "config.yaml").task
         except (HarnessError, OSError, ValueError):
             continue  # named by `verified`, and never run
-        if task not in records.AUDITED:
+        for key, group in CELLS.items():
+            if lacking := set(getattr(task, key, ())) - set(variants.options(group)):
+                raise InputProblem(
+                    f"{shown(point)} evaluates {group}={min(lacking)}, an option of its maker's own that is not here. "
+                    "Say where it is: --config-dir DIR, the folder that was named then."
+                )
+        if task.name not in records.AUDITED:
             raise InputProblem(
-                f"{shown(point)} records task={task}, whose figures are measured anew each time; "
+                f"{shown(point)} records task={task.name}, whose figures are measured anew each time; "
                 f"an audit takes a run of {', '.join(records.AUDITED)}."
             )
 

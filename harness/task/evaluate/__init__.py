@@ -10,7 +10,8 @@ from pathlib import Path
 
 from harness import machine, variants
 from harness.cache.registry import check as check_caches
-from harness.config import CacheConfig, Config, option, sibling
+from harness.config import CacheConfig, Config, sibling
+from harness.config.option import NAMES, shared
 from harness.errors import ConfigProblem
 from harness.pipeline.evaluation import ask, identity
 from harness.pipeline.evaluation.answers import soundness
@@ -79,17 +80,18 @@ def check_choice(cfg: Config) -> None:
     task choose the cells, an option there brings its own keys to the cells of its name."""
     for group, key in (("prune", "prunes"), ("quantize", "quantizers")):
         settings, names = getattr(cfg, group), getattr(cfg.task, key)
-        name, cells = settings.name, [n for n in names if n != "none"]
+        name, cells = cfg.called.get(group, settings.name), [n for n in names if n != "none"]
         if name == "none":
             continue
         budget = {k: getattr(settings, k) for k in ("ratio", "tokens") if hasattr(settings, k)}
-        plain = settings == option(group, name, **budget)
+        usual = shared(group) | variants.signature(group, name)
+        chosen = {k: v for k, v in usual.items() if k not in (*NAMES, *budget)}
+        plain = all(getattr(settings, key, value) == value for key, value in chosen.items())
         if name not in cells or (plain and cells != [name]):
             raise ConfigProblem(
                 f"{group}={name} is not what task=evaluate runs: its cells are task.{key}. Write "
                 f"'task.{key}=[{name}]'. {group}={name} beside it only brings its keys, {group}.KEY=VALUE."
             )
-        usual = variants.signature(group, name)
         for budget_key, value in budget.items():
             if value not in (usual.get(budget_key), *cfg.task.budgets):
                 raise ConfigProblem(
@@ -102,4 +104,4 @@ def cached(cfg: Config) -> list[CacheConfig]:
     """The caches that answer: those of `task.caches`, or the one that `cache=` chose."""
     check_caches("task.caches", cfg.task.caches)
     names = dict.fromkeys(cfg.task.caches)  # one named twice would count every answer twice
-    return [sibling("cache", cfg.cache, name) for name in names] or [cfg.cache]
+    return [sibling("cache", cfg, name) for name in names] or [cfg.cache]

@@ -122,7 +122,9 @@ def noticed(rows: list[dict[str, Any]], missed: list[str], clean: bool) -> str:
         by = " and ".join(SCORES.get(column, column) for column in COLUMNS if rows[0][column])
         said = f"{count}, {rows[0]['fault']}: {f'noticed by {by}' if by else 'not noticed'}"
     elif missed:
-        said = f"{count}: {seen} noticed{where * bool(late)}; {len(missed)} not: {', '.join(missed)}"
+        said = (
+            f"{count}: {seen} noticed{where * bool(late)}; {len(missed)} not: {', '.join(missed)}"
+        )
     return said if clean else f"{said}, but the control, which has none, is NOT clean"
 
 

@@ -70,7 +70,7 @@ class Elsewhere:
         return _beside(where, there, here, ids, read, state.kept_tokens < state.tokens)
 
     def _cached(self, state: State, name: str, steps: int, done: Callable[[], None]) -> Answer:
-        settings = sibling("cache", self.session.cfg.cache, name)
+        settings = sibling("cache", self.session.cfg, name)
         with self.model:
             runner = build_decoder(self.session.loaded, state, settings)
 
