@@ -58,10 +58,7 @@ def test_cells_of_an_evaluation_are_of_ones_own_options_too(harness, own):
         for r in json.loads((done.folders[0] / "evaluate.json").read_text())
     }
     assert {prune for prune, _ in rows} == {"none", "my_snap", "snapkv"}
-    kept = [
-        answer
-        for answer in map(json.loads, (done.folders[0] / "answers.jsonl").read_text().splitlines())
-    ]
+    kept = list(map(json.loads, (done.folders[0] / "answers.jsonl").read_text().splitlines()))
     kl = {a["prune"]: a["kl"] for a in kept if a.get("quantize") == "none" and "kl" in a}
     assert len({json.dumps(kl[name]) for name in ("my_snap", "snapkv")}) == 2, kl
     alone = harness("task=audit", f"run={done.folders[0]}")
