@@ -42,7 +42,10 @@ def _equivalent(result: Mapping[str, Any]) -> str:
     scale = "" if ratio is None else f" (error {ratio:.2g} of rounding's own, 2 allowed)"
     first = (result.get("metrics") or {}).get("first_divergence")
     near = "" if first is None else f"step {first + 1}{_turn(result)}"
+    often = _often(result)
     tie = f" but for a near tie at {near}, which rounding decides" * bool(near)
+    if near and often and not often.startswith("1 of "):
+        tie = f" but for near ties in {often}, first at {near}, which rounding decides"
     return f"Same thought: the tokens of {_other(result)}{tie}, within rounding{scale}"
 
 

@@ -46,6 +46,14 @@ def test_a_sentence_names_the_near_tie_that_flipped():
     assert "the tokens of the run" in conclusion(result) and "tie" not in conclusion(result)
     result["metrics"]["first_divergence"] = 12
     assert "but for a near tie at step 13, which rounding decides" in conclusion(result)
+    result |= {
+        "text": {"token_ids": [*range(33)]},
+        "metrics": {**result["metrics"], "top1_agreement": 0.9375},
+    }
+    told = "but for near ties in 2 of 32 steps, first at step 13, which rounding decides"
+    assert told in conclusion(result)
+    result["metrics"]["top1_agreement"] = 0.96875
+    assert "but for a near tie at step 13" in conclusion(result), "the twin: one of them"
 
 
 def test_the_first_other_token_is_quoted_where_nothing_stands_between_the_words():
