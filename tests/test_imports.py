@@ -22,6 +22,7 @@ LEVEL = {
     "snapshot": 2,
     "extras": 1,
     "variants": 1,
+    "blame": 0.75,
     "contract": 0.5,
     "keys": 0.5,
     "shipped": 0,

@@ -2,6 +2,8 @@
 
 import pytest
 
+from harness.config.tracking import check_uri
+
 # (arguments, exit code, what the message must say)
 MISTAKES = [
     (["modle=tiny"], 2, "Did you mean 'model=tiny'"),
@@ -118,6 +120,21 @@ MISTAKES = [
     (["-m", "track=mlflow", "track.uri=foo", "seed=1,2"], 2, "track.uri=foo is a folder"),
     (["track=mlflow", "track.uri=ftp://x"], 2, "is no address of a tracking server"),
     (
+        ["track=mlflow", "track.uri='http://me:hush@h:5'"],
+        2,
+        "in the environment: MLFLOW_TRACKING_USERNAME",
+    ),
+    (
+        ["track=mlflow", "track.uri='postgresql://me:hush@h/db'"],
+        2,
+        "in the environment: PGPASSWORD",
+    ),
+    (
+        ["track=mlflow", "track.uri='postgresql://h/db?user=me&password=hush'"],
+        2,
+        "holds a password",
+    ),
+    (
         ["track=mlflow", "track.artifact_limit_mb=-1"],
         2,
         "track.artifact_limit_mb=-1.0 is too small",
@@ -224,3 +241,14 @@ def test_what_was_kept_in_the_memory_of_a_process_has_no_backup() -> None:
     gone = "its payload was kept in the memory of a process that has ended"
     assert "backup" not in str(SnapshotInvalid("a", [gone])) and "backup" in str(SnapshotInvalid("a", ["cut"]))  # fmt: skip
     assert "that process only" in str(SnapshotInvalid("a", [gone]))
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://me:hush@h:5", "http://hush@h", "postgresql://me:hush@h/db"]
+)
+def test_a_password_is_refused_and_not_repeated(harness, place, uri) -> None:
+    """Records, pages and descriptions on a server that others read would hold it."""
+    done = harness("steps=2", f"track.uri='{uri}'")
+    assert done.code == 2 and "hush" not in done.out and not list(place.iterdir()), done.out
+    assert check_uri("postgresql://me@h/db") is check_uri("sqlite:////a:b@c.db") is None
+    assert check_uri("http://h:5/a@b") is None, "a path"

@@ -1,15 +1,23 @@
 """Where results are tracked: the keys of `track`, and which addresses a tracking server can have."""
 
 import os
+import re
 from dataclasses import dataclass
 
 from harness.config.key import at_least, only
 from harness.errors import ConfigProblem
 
 MISSING = "???"
+WHO = re.compile(r"//[^/?#]*@")  # a user or a token, before the host
+SECRET = re.compile(r"^//[^/?#@:]*:[^/?#]*@|[?&](?:password|passwd|pwd)=", re.IGNORECASE)
 USUAL = "harness"  # experiment
 KEYS = {"MLFLOW_TRACKING_URI": "track.uri", "MLFLOW_EXPERIMENT_NAME": "track.experiment"}
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")  # fmt: skip
+SECRETS = {  # where the words that open a server belong, by the scheme of its address
+    "http": "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+    "https": "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+    "postgresql": "PGPASSWORD, or in ~/.pgpass",
+}
 PLUGINS = "mlflow.tracking_store"  # entry points: schemes that a package adds
 
 
@@ -44,13 +52,21 @@ def check(track: TrackConfig) -> None:
 
 def check_uri(uri: str | None) -> None:
     """Raise ConfigProblem for an address that MLflow would refuse whenever it is asked: a folder, or a scheme
-    that neither it nor an installed package of its plugins knows."""
+    that neither it nor an installed package of its plugins knows; and for one with a password, which every record,
+    page and description would hold."""
     if uri is None:
         return
     from importlib.metadata import entry_points
 
     scheme, colon, rest = uri.partition(":")
     kind = scheme.partition("+")[0]  # postgresql+psycopg2
+    if SECRET.search(rest) or (kind in ("http", "https") and WHO.match(rest)):
+        place = SECRETS.get(kind, "a place that its driver reads")
+        who = "" if kind in ("http", "https") else "USER@"
+        raise ConfigProblem(
+            f"track.uri holds a password, and every record and page of the run would hold it too. Leave it out, "
+            f"track.uri={scheme}://{who}HOST..., and give it in the environment: {place}."
+        )
     if not colon and kind in ("databricks", "databricks-uc", "uc"):
         return
     host = rest[:1].isdigit()  # 127.0.0.1:5000

@@ -18,6 +18,7 @@ from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
 from harness.pipeline.past import sleeper
 from harness.pipeline.tail import compare_tails
+from harness.snapshot import history
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 
@@ -132,7 +133,8 @@ def judge(
         diagnosis=diagnosis,
         made={
             "pruned": state.pruned,
-            "quantization": {"of": "a state"} if state.quantized else {},
+            "quantization": {},
+            **history.coded(state),
             "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens},
         },
     )

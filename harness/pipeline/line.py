@@ -44,7 +44,7 @@ from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.terminal.console import Say
 from harness.save import store
-from harness.snapshot.history import reduced
+from harness.snapshot.history import coded, reduced
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 from harness.tokenizer.shown import continued
@@ -202,7 +202,7 @@ class Line:
         if waived:
             say.note(told(waived))
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)
-        self.record["pruned"] = reduced(state)  # what a fault loses below is not pruned
+        self.record = coded(state) | self.record | {"pruned": reduced(state)}  # before a fault here
         self.record["waived"] = [difference.row() for difference in waived]
         return Restored(changed(self.fault, "inputs", state), live, sampler, waived)
 

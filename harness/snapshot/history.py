@@ -1,4 +1,7 @@
-"""What a State tells of its prunings: how much of the past it is without, and since when."""
+"""What a State tells of what was done to it: how much of the past it is without, since when, and whether it holds
+codes."""
+
+from typing import Any
 
 from harness.snapshot.state import State
 
@@ -14,6 +17,12 @@ def reduced(state: State) -> bool:
     first = (state.documents.get("kv_format", {}).get("pruned") or [{}])[0]
     full = windowed(state) and first.get("tokens", state.tokens) < state.tokens
     return state.pruned or full
+
+
+def coded(state: State) -> dict[str, Any]:
+    """The block of a record that says that the state holds codes; what they cost, only the run knows that made them.
+    Empty for one without codes."""
+    return {"quantization": {"of": "a state"}} if state.quantized else {}
 
 
 def since(state: State) -> int:

@@ -30,6 +30,7 @@ from harness.track import (
     orphans,
     parent,
     parts,
+    patience,
     usage,
 )
 from harness.track import provenance as place
@@ -41,9 +42,7 @@ from harness.track.usage import BATCH
 PARTS = 50  # more of one run would fill MLflow's first page, which has a hundred, and nothing else be seen
 PAUSE, SHARE = 30.0, 10  # seconds without a new try; at most a tenth of the time is spent trying
 _KNOWN: dict[tuple[str, str], str] = {}  # (uri, experiment) -> id, in this process
-_AWAY: dict[
-    tuple[str, str], tuple[float, str]
-] = {}  # (uri, experiment) -> (not tried again before, what was wrong)
+_AWAY: dict[tuple[str, str], tuple[float, str]] = {}  # (no try before, what was wrong)
 T = TypeVar("T")
 
 
@@ -54,8 +53,7 @@ class Mlflow:
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
         os.environ["MLFLOW_CONFIGURE_LOGGING"] = "false"  # its log lines go to harness.log
         os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        patience.of_servers()
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         self.settings, self.runs_dir, self.given = settings, runs_dir.absolute(), runs_dir
         self.local = settings.uri is None
@@ -69,6 +67,8 @@ class Mlflow:
         import mlflow.tracking  # noqa: F401
         import sqlalchemy  # noqa: F401
 
+        if not experiment.is_server(self.uri):
+            patience.of_databases()
         if self.local and not (self.runs_dir / "mlflow.db").is_file():
             empty_store.make()
         elif self.local:

@@ -55,7 +55,7 @@ def write(path: Path, result: dict[str, Any]) -> Path:
     ]
     if result.get("curves"):
         sections += figures(result)
-    if result.get("quantization"):
+    if "quantizer" in (result.get("quantization") or {}):  # by this run itself
         sections.append(quantization.section_of(result["quantization"], kept_tokens.whole(result)))
     sections += [_cost(result), *yardstick.sections(result), *_details(result, path.parent)]
     words, colour = badge(result)

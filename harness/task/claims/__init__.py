@@ -76,8 +76,8 @@ def _child(row: dict[str, Any]) -> dict[str, Any]:
     }
     tags = {
         "claim": row["claim"],
-        "verdict": row["verdict"],
         "claimed": row["says"],
         "says": row["answer"],
     }
-    return {"name": f"claim {row['claim']}: {row['verdict']}", "tags": tags, "metrics": numbers}
+    name, params = f"claim {row['claim']}: {row['verdict']}", {"claim": str(row["claim"])}
+    return {"name": name, "tags": tags, "metrics": numbers, "params": params}

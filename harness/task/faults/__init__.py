@@ -185,9 +185,10 @@ def _beds(chosen: dict[str, Any]) -> list[str]:
 
 
 def _child(row: dict[str, Any]) -> dict[str, Any]:
-    tags = {k: str(row[k]) for k in ("fault", "element", "plain", "verdict", "strict", "bed")}
+    tags = {k: str(row[k]) for k in ("fault", "element", "plain", "strict", "bed")}
     numbers = {f"caught/{column}": float(row[column]) for column in COLUMNS}
     if row["shift"] is not None and row["shift"] < float("inf"):
         numbers["logits/shift_in_noise_floors"] = row["shift"]
     word = "control" if row["fault"] == "none" else "caught" if caught(row) else "not caught"
-    return {"name": f"{row['fault']}: {word}", "tags": tags, "metrics": numbers}
+    name, params = f"{row['fault']}: {word}", {"fault": row["fault"]}
+    return {"name": name, "tags": tags, "metrics": numbers, "params": params}
