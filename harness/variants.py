@@ -95,13 +95,19 @@ def signature(group: str, option: str) -> dict[str, Any]:
     """The option's YAML as it stands (`name` and `_target_` too) with the keys that it inherits, but for the name of
     another; empty where there is none."""
     if path := written(group, option):
-        own, keys_read = _keys(path, group), dict[str, Any]()
-        for base in [*inherited(group, option), option]:
-            there = own if base == option else signature(group, base)
-            keys_read |= {k: v for k, v in there.items() if k != "name" or base == option}
-        return keys_read
+        known: dict[str, Any] = {}
+        for base in inherited(group, option):
+            known |= signature(group, base)
+        known.pop("name", None)
+        return known | _keys(path, group)
     target = entry_points().get((group, option))
     return {TARGET: target, "name": option} if target else {}
+
+
+def own(group: str, option: str) -> dict[str, Any]:
+    """What the option's own YAML gives, without what it inherits."""
+    path = written(group, option)
+    return _keys(path, group) if path else {}
 
 
 def inherited(group: str, option: str) -> list[str]:
@@ -120,6 +126,12 @@ def built_by(group: str, option: str) -> str:
 def misnamed(group: str, option: str) -> str:
     """What is wrong with a YAML whose `name` is not what its file is called."""
     name = signature(group, option).get("name")
+    for entry in defaults(group, option):
+        if str(entry).startswith(f"/{group}/"):
+            return (
+                f"{group}={option}: {written(group, option)} inherits {entry}, which Hydra puts below {group}.{group}. "
+                f"Write defaults: [{str(entry).rpartition('/')[2]}, _self_]."
+            )
     said = f"says name: {name}" if name else "has no `name:`"
     return f"{group}={option}: {written(group, option)} {said}. Write name: {option}, as the file is called."
 

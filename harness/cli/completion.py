@@ -1,6 +1,7 @@
 """Shell completion: options of groups, keys and flags, from the YAML alone, without a heavy import."""
 
 import os
+import shlex
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -38,6 +39,13 @@ _harness "$@"
 FISH = """\
 complete -c harness -a '(harness complete (commandline -cp) 2>/dev/null)'
 """
+LOADERS = (  # of the package bash-completion
+    "/usr/share/bash-completion/bash_completion",
+    "/etc/bash_completion",
+    "/usr/local/share/bash-completion/bash_completion",
+    "/opt/homebrew/etc/profile.d/bash_completion.sh",
+    "/usr/local/etc/profile.d/bash_completion.sh",
+)
 SHELLS = {
     "bash": (BASH, "bash-completion/completions/harness"),
     "zsh": (ZSH, "zsh/site-functions/_harness"),
@@ -83,6 +91,11 @@ def _install(shell: str) -> str:
     told += (
         "\nIt completes that command alone: type `harness ...` in place of `python -m harness ...`."
     )
+    if shell == "bash" and not any(Path(place).exists() for place in LOADERS):
+        told = (
+            f"Written to {path}, which bash reads with the package bash-completion alone, and that is not here. "
+            f"Install it, or add to ~/.bashrc: source {shlex.quote(str(path))}"
+        )
     if shell == "zsh":
         told += f"\nIn ~/.zshrc, before compinit: fpath=({path.parent} $fpath)"
     return told

@@ -15,9 +15,11 @@ from harness.config.literal import unescaped
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
 from harness.config.schema import Config
 from harness.config.tracking import check_uri
+from harness.config.unknown import block
 from harness.errors import ConfigProblem, suggestion
 
 MANY = 64  # choices of a sweep that are composed to see what they lead to
+LASTING = "{} cannot be taken away: a run without it would go by its default. Leave it out, or set it: {}=..."
 _NAMES = re.compile(r"[\w,]+")
 _CHOICE = re.compile(r"choice\(([\w, ]+)\)")
 _GLOB = re.compile(r"glob\(([\w*?]+)\)")
@@ -77,6 +79,8 @@ def check_typed(overrides: Sequence[str]) -> None:
         group, dot, rest = typed.lstrip("+").partition(".")
         if problem := _ignored(override, group, value, overrides):
             raise ConfigProblem(problem)
+        if typed.startswith("~"):
+            _check_taken(override, overrides)
         if not equals or not dot or group not in schemas():
             continue
         key, _, inner = rest.partition(".")
@@ -96,6 +100,19 @@ def check_typed(overrides: Sequence[str]) -> None:
     budgets = [o for o in budgets if not o.endswith("=null")]
     if len({o.partition("=")[0] for o in budgets}) > 1:
         raise ConfigProblem(f"{' and '.join(budgets)} are two budgets. Give one of them.")
+
+
+def _check_taken(override: str, overrides: Sequence[str]) -> None:
+    """Raise ConfigProblem for a key that is to be taken away and has a default all the same: the run would go by it,
+    and its record would not say so."""
+    group, _, key = override.lstrip("~").partition("=")[0].partition(".")
+    usual: dict[str, Any] = block(group)
+    if group in schemas():
+        options = [o for o in chosen(group, overrides) if o in variants.options(group)]
+        own = [variants.signature(group, option) for option in options]
+        usual = {k: v for keys in own for k, v in keys.items()} | shared(group)
+    if usual.get(key) is not None:
+        raise ConfigProblem(LASTING.format(override, f"{group}.{key}"))
 
 
 def _spread(override: str) -> list[str]:
@@ -150,10 +167,7 @@ def _check_option(override: str) -> None:
     if typed in ("~name", "~runs_dir", "~hydra/job_logging", "~hydra/hydra_logging"):
         raise ConfigProblem(f"{override} takes away what every run needs. Set it: {typed[1:]}=...")
     if typed.startswith("~") and typed[1:] in {f.name for f in fields(Config)} - {*schemas()}:
-        raise ConfigProblem(
-            f"{override} cannot be taken away: a run without it would go by its default. Leave it out, or set it: "
-            f"{typed[1:]}=..."
-        )
+        raise ConfigProblem(LASTING.format(override, typed[1:]))
     if typed.startswith("~") and typed[1:] in (*schemas(), "hydra/launcher", "hydra/sweeper"):
         raise ConfigProblem(
             f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
@@ -204,6 +218,8 @@ def _check_yaml(group: str, option: str) -> None:
             f"{group}={option} inherits {group}={bases[0]} and gives itself another name, by which no class is found. Leave "
             f"`name` out of {variants.written(group, option)}: it is recorded as {option} all the same."
         )
+    if inherits and variants.TARGET not in keys:
+        keys, name = variants.own(group, option), variants.built_by(group, option)
     if name == option or variants.TARGET in keys or name not in variants.options(group):
         return  # it declares what it reads, or `typed` says what is wrong with its name
     known = readable(group, name)

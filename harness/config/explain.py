@@ -17,7 +17,7 @@ from harness.config.key import unset, wanted
 from harness.config.literature import called
 from harness.config.option import schemas, shared
 from harness.config.schema import Config
-from harness.config.unknown import known, unknown_key
+from harness.config.unknown import block, unknown_key
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options, outside
 
@@ -239,7 +239,7 @@ def _not_there(line: str) -> str:
     if "=" in key:
         return f"~{key}: {key} is not chosen, so there is nothing to take away. Leave it out."
     group, _, inner = key.partition(".")
-    if inner in (shared(group) if group in schemas() else known(group)):
+    if inner in (shared(group) if group in schemas() else block(group)):
         return (
             f"~{key}: no file gives {key}, so there is nothing to take away: a run goes by its default. "
             f"Leave it out, or set it: {key}=..."

@@ -66,7 +66,7 @@ def option(group: str, name: str, /, **keys: Any) -> Any:
         raise ConfigProblem(problem)
     schema = schema_of(group, name)
     suited(group, schema, keys)
-    return schema(name=name, **keys)
+    return schema(name=variants.built_by(group, name), **keys)
 
 
 def suited(group: str, schema: Any, keys: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 from harness import variants
 from harness.config.option import UNREAD, readable, schemas
@@ -10,12 +11,12 @@ from harness.errors import suggestion
 from harness.variants import options
 
 
-def known(block: str) -> list[str]:
-    """The keys of one block of the configuration that is no group, as `restore`; none of any other name."""
-    inner = {f.name: f.type for f in fields(Config)}.get(block)
-    return (
-        [f.name for f in fields(inner)] if isinstance(inner, type) and is_dataclass(inner) else []
-    )
+def block(name: str) -> dict[str, Any]:
+    """The keys of one block of the configuration that is no group, as `restore`, with their defaults; none of any other
+    name."""
+    inner: Any = {f.name: f.type for f in fields(Config)}.get(name)
+    lone = isinstance(inner, type) and is_dataclass(inner) and name not in schemas()
+    return vars(inner()) if lone else {}
 
 
 def unknown_key(key: str, value: str) -> str | None:

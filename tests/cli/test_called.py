@@ -94,6 +94,43 @@ def test_a_launcher_is_known_by_its_class_whatever_its_option_is_called(kind, na
     assert remote.queued(config, "Slurm") is (kind == "Slurm")
 
 
+@pytest.mark.parametrize("typed, told", [
+    ("prune=my_snap prune.pool=3", "pool: 3"),
+    ("prune=my_snap prune.window=4", "window: 4"),
+    ("task=my_eval task.asked=[after]", "- after"),
+    ("task=my_eval task.prunes.1=knorm", "- knorm"),
+    ("sampling=hot sampling.top_k=5", "top_k: 5"),
+])  # fmt: skip
+def test_inherited_keys_are_set_on_the_command_line(harness, own, typed, told):
+    where = own("prune", "my_snap", INHERITS)
+    own("task", "my_eval", "defaults: [evaluate, _self_]\nprunes: [none, my_snap]\n")
+    own("sampling", "hot", "defaults: [sample, _self_]\ntemperature: 2.0\n")
+    group, _, option = typed.split()[0].partition("=")
+    done = harness(*where, *typed.split(), "--cfg", "job", "-p", group)
+    assert done.code == 0 and told in done.out.splitlines(), done.out
+    wrong = harness(*where, f"{group}={option}", f"{group}.nope=1", "--cfg", "job")
+    assert wrong.code == 2 and "nope" in wrong.out
+
+
+@pytest.mark.parametrize("text, told", [
+    ("defaults: [snapkv, _self_]\nwindw: 8\n", "prune.windw is no key of prune=snapkv, in"),
+    ("defaults: [snapkv, _self_]\nwindw: 8\n", "Did you mean 'window'?"),
+    ("defaults: [/prune/snapkv, _self_]\n", "Write defaults: [snapkv, _self_]."),
+])  # fmt: skip
+def test_what_is_wrong_in_the_file_of_such_an_option_is_told_by_its_name(harness, own, text, told):
+    done = harness(*own("prune", "mine", text), "prune=mine", "steps=2")
+    assert done.code == 2 and told in done.out and "Write name" not in done.out, done.out
+
+
+def test_a_fault_of_ones_own_that_inherits_one_is_a_row_by_its_own_name(harness, own):
+    where = own("fault", "my_swap", "defaults: [layer_swap, _self_]\n")
+    few = ("task=faults", "track=none", "steps=2", "compare.oracle=false")
+    done = harness(*where, *few, "fault=my_swap")
+    assert done.code == 0 and "1 fault, my_swap: noticed by" in done.out, done.out
+    done = harness(*where, *few, "task.only=[layer_swap,my_swap]")
+    assert done.code == 0 and "2 faults: all noticed" in done.out, done.out
+
+
 def test_a_name_without_a_class_is_refused_with_what_to_leave_out(harness, own):
     """The twin: the same file without it."""
     where = own("prompt", "mine", "defaults: [jsonl, _self_]\nname: mine\npath: q.jsonl\n")

@@ -55,6 +55,10 @@ def test_bash_asks_for_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert completion.run(["bash"]) == completion.BASH.rstrip()
     assert not list(tmp_path.iterdir())  # it was printed, nothing more
+    monkeypatch.setattr(completion, "LOADERS", (str(tmp_path / "none"),))
+    alone = completion.run(["install", "bash"])  # the twin: nothing reads that folder
+    assert "bash completes" not in alone and "add to ~/.bashrc: source " in alone
+    monkeypatch.setattr(completion, "LOADERS", (str(tmp_path),))
     said = completion.run(["install", "bash"])
     assert "bash completes" in said and "in place of `python -m harness ...`" in said
     (script,) = tmp_path.rglob("completions/harness")

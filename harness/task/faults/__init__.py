@@ -155,7 +155,7 @@ def _chosen(cfg: Config) -> list[Fault]:
     if cfg.task.only and cfg.fault.name != "none":
         raise ConfigProblem(f"task.only and fault={cfg.fault.name} both choose: give one of them.")
     if cfg.fault.name != "none":
-        return [control, fault_named(cfg.fault)]
+        return [control, fault_named(cfg.fault, cfg.called.get("fault"))]
     rows = {fault.name: fault.rows() for fault in faults}
     names = [fault.name for fault in faults]
     for name in cfg.task.only:
