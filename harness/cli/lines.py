@@ -13,6 +13,7 @@ from harness.cli import search
 from harness.config import notes
 from harness.config.literal import decoded, typed
 from harness.config.tracking import unheeded
+from harness.snapshot.refused import REFUSED, sentences
 from harness.snapshot.result import DONE, UNJUDGED
 from harness.snapshot.result import outcome as words
 
@@ -111,6 +112,10 @@ def point(
     from harness.snapshot.objective import said
 
     why = outcome.reason if outcome.verdict in ("failed", "refused") else ""
+    if outcome.verdict == REFUSED:
+        with suppress(OSError, ValueError):  # what does not fit, before the figures that say so
+            result = json.loads((Path(outcome.folder) / "result.json").read_text("utf-8"))
+            why = "\n".join(sentences(result)) or why
     figures = "" if why else said(told)
     verdict = outcome.verdict
     if not told and verdict == UNJUDGED:

@@ -30,11 +30,11 @@ def conclusion(result: Mapping[str, Any]) -> str:
     faster = speed(result) and f"{speed(result)} ({both})"
     kept = stored(result) and f"{stored(result)} {_where(result)}"
     facts = [fact for fact in (faster, kept) if fact]
-    return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result)
+    return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result) + _wrong(result)
 
 
 def _exact(result: Mapping[str, Any]) -> str:
-    return f"Same thought: every logit is bit-equal to {_other(result)}"
+    return f"Same thought{_in_turn(result)}: every logit is bit-equal to {_other(result)}"
 
 
 def _equivalent(result: Mapping[str, Any]) -> str:
@@ -46,14 +46,14 @@ def _equivalent(result: Mapping[str, Any]) -> str:
     tie = f" but for a near tie at {near}, which rounding decides" * bool(near)
     if near and often and not often.startswith("1 of "):
         tie = f" but for near ties in {often}, first at {near}, which rounding decides"
-    return f"Same thought: the tokens of {_other(result)}{tie}, within rounding{scale}"
+    return f"Same thought{_in_turn(result)}: the tokens of {_other(result)}{tie}, within rounding{scale}"
 
 
 def _drifted(result: Mapping[str, Any]) -> str:
     if meant := on_purpose(result):
         came, purpose, kept = meant
         return f"{came}{purpose}: the tokens of the full cache, but {_apart(result)}{kept}"
-    return f"Not quite the same thought: the tokens of {_other(result)}, but {_apart(result)}"
+    return f"Not quite the same thought{_in_turn(result)}: the tokens of {_other(result)}, but {_apart(result)}"
 
 
 def _diverged(result: Mapping[str, Any]) -> str:
@@ -69,6 +69,12 @@ def _diverged(result: Mapping[str, Any]) -> str:
         return f"Another thought: other tokens{_turn(result)}, {_apart(result)}"
     step = f"at step {first + 1}{_turn(result)}" + f", in {often}" * bool(often)
     return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
+
+
+def _in_turn(result: Mapping[str, Any]) -> str:
+    """Of a chat, in which of its turns these logits were compared."""
+    said = _turn(result).removeprefix(" of ")
+    return f", judged in {said}" if said else ""
 
 
 def _turn(result: Mapping[str, Any]) -> str:
@@ -234,6 +240,14 @@ def _itself(result: Mapping[str, Any]) -> str:
     """That a cache does not continue a pruned or a quantized state, whatever the pruning did."""
     block = result.get("itself") or {}
     return f" But {block['reason']}." if block.get("verdict") in WRONG else ""
+
+
+def _wrong(result: Mapping[str, Any]) -> str:
+    """That answers of a chat are not those that were expected, however they came back."""
+    chat = result.get("chat") or {}
+    right, asked = chat.get("recalled"), chat.get("recall_questions")
+    wrong = right is not None and asked and right < asked
+    return f" {right} of {asked} expected answers are right." if wrong else ""
 
 
 def _share(coded: Mapping[str, Any]) -> str:

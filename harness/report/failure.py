@@ -1,15 +1,18 @@
 """The page of a job that came to no end: what failed, where, how to mend it, and how far it came."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harness.config import launched
 from harness.report import footer
 from harness.report.html import cell, link, page, section
+from harness.report.names import in_brief
 from harness.report.run import diagnosis
 from harness.report.run.page import links
 from harness.snapshot import refused
 from harness.snapshot.elements import called, spoken
+from harness.snapshot.record import read
 from harness.snapshot.result import write_text
 
 MEND = {  # by exit code
@@ -88,6 +91,15 @@ def headline(result: dict[str, Any], folder: Path) -> str:
     folder: of the run."""
     told = refused.sentences(result)
     return "\n".join(told) if told else nearby(str(result["conclusion"]), folder)
+
+
+def why(point: Path, row: dict[str, Any]) -> str:
+    """Why a point of a sweep, whose row has its `reason`, came to no end: as the page of each begins, whole where it
+    was refused; without paths."""
+    with suppress(OSError, ValueError):
+        if told := refused.sentences(read(point / "result.json")):
+            return "\n".join(told)
+    return in_brief(nearby(str(row["reason"] or ""), point))
 
 
 def nearby(text: str, folder: Path) -> str:

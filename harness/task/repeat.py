@@ -24,8 +24,9 @@ from harness.snapshot.state import Segment, State
 
 COLUMNS = ["cache", "recorded", "batch", "runs", "bitwise_equal", "same_as_alone", "max_abs_diff"]
 TEXT = (
-    "bitwise equal: all runs of this batch gave the same bits. same as alone: every row of the batch "
-    "gave the bits that this cache gives for that row alone; max abs diff: the largest distance."
+    "recorded: the decode step is recorded once and played back. bitwise equal: all runs of this batch gave the same "
+    "bits. same as alone: every row of the batch gave the bits that this cache gives for that row alone; max abs diff: "
+    "how far its logits are from those at most, which other products of a batch may round otherwise."
 )
 
 

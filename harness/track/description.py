@@ -60,7 +60,9 @@ def note(
     if result.get("task") == "diff":
         table = _differing(result)
     once = _here(launched.of_point(folder), there)
-    taken = TAKEN if re.search(r" '?out=", once) and " overwrite=true" not in once else AGAIN
+    left = result.get("task") != snapshot.READING or bool(result.get("next"))
+    full = left and re.search(r" '?out=", once) and " overwrite=true" not in once
+    taken = TAKEN if full else AGAIN
     again = "\n\n".join(filter(None, (commanded(once, taken), audited(run_id, there))))
     if result.get("task") == contents.AUDIT:
         again = commanded(once, "Audit the same again")

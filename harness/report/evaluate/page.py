@@ -5,7 +5,7 @@ from itertools import zip_longest
 from math import exp
 from typing import Any
 
-from harness.report.evaluate import budget, choice, times
+from harness.report.evaluate import budget, choice, times, wrong
 from harness.report.evaluate.choice import conclusion as conclusion
 from harness.report.html import cell, section, soundness
 from harness.snapshot.cells import WORSE, best, full, is_full, name, nearest
@@ -116,7 +116,7 @@ def sections(
     if not changed:
         told = "Every cell said what the full cache says, token for token."
     made.append(section("What was said otherwise than by the full cache", text=told, columns=columns, rows=changed, fold=bool(changed)))  # fmt: skip
-    return [*made, soundness(plain)]
+    return [*made, *wrong.sections(answered, asking), soundness(plain)]
 
 
 def shown(rows: list[Row]) -> list[Row]:

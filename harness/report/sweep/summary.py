@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine, process
+from harness.report.failure import why
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.picture import plots
@@ -249,7 +250,7 @@ def closing(
         lines += [say.labelled("conclusion", spread)] * bool(spread and not best)
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
-    lines += _failed(rows)
+    lines += _failed(folder, rows)
     place, left = _here(folder), ""
     if total and len(rows) < total:
         lines.append(f"missing:      {total - len(rows)} of {total}")
@@ -297,13 +298,11 @@ def _named(rows: list[Row]) -> str:
     return ", ".join(called(r["point"]) for r in rows[:SOME]) + more
 
 
-def _failed(rows: list[Row]) -> list[str]:
+def _failed(folder: Path, rows: list[Row]) -> list[str]:
     """Points that came to no end, those that say the same in one line."""
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in (r for r in rows if r["verdict"] in grid.STOPPED):
-        mine = str(row.get("folder") or "")  # which no two points share
-        said = str(row["reason"]).replace(f"{mine}/", ".../") if mine else row["reason"]
-        said = in_brief(said, 150)
+        said = in_brief(why(folder / row["point"], row).removeprefix("Not restored: "), 150)
         alike.setdefault((row["verdict"], said), []).append(row)
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:

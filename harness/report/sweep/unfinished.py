@@ -6,14 +6,12 @@ from typing import Any
 
 from harness.config.launched import of_point
 from harness.report.badge import SIGNS
-from harness.report.failure import nearby
+from harness.report.failure import why
 from harness.report.html import cell, section
 from harness.report.names import folder as called
-from harness.report.names import in_brief
 from harness.report.picture import plots
 from harness.report.sweep.summary import again
 from harness.report.sweep.verdicts import STOPPED, target
-from harness.snapshot import refused
 from harness.snapshot.record import read
 
 MOST = 20  # rows; so many alike say it all
@@ -25,7 +23,7 @@ def diagnosed(folder: Path, rows: list[Row]) -> list[Row]:
     """`rows` of the sweep in `folder`, those that came to no end with their diagnosis as the reason, whole: what does
     not fit and what that means, as the page of each begins; without paths."""
     return [
-        {**row, "reason": _why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
+        {**row, "reason": why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
         for row in rows
     ]
 
@@ -45,13 +43,6 @@ def _unbegun(point: Path) -> bool:
     with suppress(OSError, ValueError):
         return read(point / "result.json").get("stages") == []
     return False
-
-
-def _why(point: Path, row: Row) -> str:
-    with suppress(OSError, ValueError):
-        if told := refused.sentences(read(point / "result.json")):
-            return "\n".join(told)
-    return in_brief(nearby(str(row["reason"] or ""), point))
 
 
 def sections(folder: Path, rows: list[Row], axes: list[str], left: int = 0) -> list[Row]:

@@ -33,6 +33,9 @@ APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "v
          "conclusion", "folder", "snapshot", "evaluation.resumed", *SAID)  # fmt: skip
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
 TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says of time
+TURNS = re.compile(
+    r"(?<=answers )turns? 2( to \d+)?(?= token)"
+)  # which older versions called every
 WHERE = re.compile(r"(?<=noticed), \d+ by a restore .* after it")  # that older versions did not say
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
@@ -175,7 +178,8 @@ def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
 def _timeless(reason: Any) -> str:
     """What a reason says but of time; of one turn an older chat told as of several, of where faults are noticed
     it told nothing."""
-    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", WHERE.sub("", str(reason))))
+    said = TURNS.sub("every turn", WHERE.sub("", str(reason)))
+    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", said))
 
 
 def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:

@@ -239,9 +239,15 @@ def _restored(turns: list[Turn]) -> str:
     )
     if not wrong:
         near = f" but for a near tie in {tied}, which rounding decides" * bool(tied)
-        return f"the restored chat answers every turn token for token{near}"
+        return f"the restored chat answers {_restorable(turns)} token for token{near}"
     others = f", and {tied} with others at a near tie, which rounding decides" * bool(tied)
     return f"the restored chat answers {wrong} with other tokens{others}"
+
+
+def _restorable(turns: list[Turn]) -> str:
+    """The turns that have a pause before them: all but the first."""
+    last = turns[-1].number
+    return {1: "every turn", 2: "turn 2"}.get(last, f"turns 2 to {last}")
 
 
 def _turns(numbers: list[int]) -> str:

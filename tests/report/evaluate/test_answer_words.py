@@ -3,6 +3,7 @@
 from harness.pipeline.questions.question import Question
 from harness.report import chat
 from harness.report.evaluate import page as evaluate
+from harness.report.evaluate import wrong
 
 ROW = {"turn": 1, "ask": "what is k ?", "answer": "k is 5 .", "sent_tokens": 7, "total_tokens": 9,
        "cached_s": 0.0126, "naive_s": None, "naive_equal": None, "restored_equal": True,
@@ -144,3 +145,16 @@ def test_the_table_of_a_console_has_units_and_not_the_words_again() -> None:
     columns, rows = chat.told([ROW, ROW | {"turn": 2, "restored_equal": None}])
     assert columns == ["turn", "cached, ms", "restored says the same", "recalled"]
     assert [[*row.values()] for row in rows] == [[1, 12.6, None, True], [2, 12.6, True, True]]
+
+
+def test_what_the_full_cache_answers_wrongly_is_shown_and_only_that() -> None:
+    """The twin: a cell that is wrong where the full cache is right is among those that say otherwise."""
+    full = FULL | {"said": " y is 5", "contains": 1.0, "divergence_step": 6, "ids": [4, 5, 6]}
+    lost = full | {"prune": "knorm", "budget": 0.5, "contains": 0.0}
+    bad = full | {"contains": 0.0, "said": " y is 7"}
+    asking = [Question("c", "what is y ?", "y is 5"), Question("c", "what is z ?", "blue")]
+    assert wrong.sections({"0/after": [full, lost]}, asking) == []
+    answered = {"0/after": [full, lost], "1/after": [bad, bad | {"cache": "manual"}]}
+    (block,) = wrong.sections(answered, asking)
+    assert [row[:3] for row in block["rows"]] == [["after", "what is z ?", "blue"]]
+    assert block["rows"][0][3]["text"] == " y is 7" and block["text"].startswith("1 answer without")
