@@ -45,19 +45,30 @@ def folders() -> tuple[Path, ...]:
 
 def config_dirs(arguments: Sequence[str]) -> list[Path]:
     """The folder that `--config-dir` names on the command line."""
+    return [Path(named) for named in _flagged(arguments, CONFIG_DIR)]
+
+
+def _flagged(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """What a flag of the command line is given, in a list: of several the last one, as Hydra takes it."""
     named = []
     for place, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
-        if flag in CONFIG_DIR:
-            named.append(Path(value if equals else "".join(arguments[place + 1 : place + 2])))
-    return named[-1:]  # Hydra takes one
+        if flag in flags:
+            named.append(value if equals else "".join(arguments[place + 1 : place + 2]))
+    return named[-1:]
 
 
 def searched(arguments: Sequence[str]) -> list[Path]:
-    """The folders that `hydra.searchpath=[file://DIR]` names on the command line."""
+    """The folders that `hydra.searchpath=[file://DIR]` names on the command line, or else in the primary configuration
+    of one's own."""
     prefix = "hydra.searchpath="
     lists = [a.removeprefix(prefix).strip("[]") for a in arguments if a.startswith(prefix)]
     places = [place.strip().strip("'\"") for place in lists[-1].split(",")] if lists else []
+    homes = _flagged(arguments, ("--config-path", "-cp", *CONFIG_DIR))
+    for name in _flagged(arguments, ("--config-name", "-cn")) if homes and not lists else ():
+        file = Path(homes[0]) / f"{name.removesuffix('.yaml')}.yaml"
+        with suppress(ConfigProblem, OSError, AttributeError):
+            places += map(str, (keys.tree(file).get("hydra") or {}).get("searchpath") or [])
     return [Path(p.removeprefix("file://")) for p in places if p and not p.startswith("pkg://")]
 
 

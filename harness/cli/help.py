@@ -5,6 +5,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from harness import variants
@@ -104,6 +105,8 @@ def _told(conf: Path, arguments: list[str]) -> str:
                 raise ConfigProblem(
                     f"'{word}' is Hydra's own, without help here: {shown} shows it."
                 )
+            if said := _of_key(conf, word):
+                return said
             tasks = options("task")
             near = f" Did you mean task={word}?" if word in tasks else suggestion(word, GROUPS)
             raise ConfigProblem(f"there is no help for '{word}', which is no group.{near}")
@@ -112,6 +115,20 @@ def _told(conf: Path, arguments: list[str]) -> str:
             return _task(option)
     pages = [_page(conf, key, option) for key, _, option in pairs if key in (*GROUPS, *HYDRAS)]
     return "\n\n".join(pages) or _overview(conf)
+
+
+def _of_key(conf: Path, word: str) -> str:
+    """What the shipped configuration says of a common key, or of the keys of a block; empty where it has none."""
+    name, _, inner = word.partition(".")
+    lines = (conf / "config.yaml").read_text().splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith(f"{name}:")), None)
+    if start is None or name in ("defaults", "hydra"):
+        return ""
+    held = list(takewhile(lambda line: line.startswith("  "), lines[start + 1 :]))
+    if not held:
+        return "" if inner else lines[start]
+    told = [line.strip() for line in held if not inner or line.strip().startswith(f"{inner}:")]
+    return "\n".join([f"{name}.KEY=VALUE:", "", *(f"  {line}" for line in told)] if told else [])
 
 
 def _group(conf: Path, group: str) -> str:

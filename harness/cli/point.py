@@ -76,7 +76,8 @@ def closed(folder: Path) -> None:
 
 def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
     """The outcome of a point that an earlier session finished with this very configuration; None where there
-    is none. swept: the sweep's overrides."""
+    is none. swept: the sweep's overrides. Raises ConfigProblem for one that something else than what was typed makes
+    another, an option's file or the environment: it would be run over its own record."""
     from harness.pipeline.finish import Outcome
     from harness.snapshot.result import exit_code
 
@@ -86,7 +87,10 @@ def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
         wanted = config.typed(cfg, swept)
     except (OSError, ValueError, KeyError, HarnessError):
         return None
-    if result["verdict"] == "failed" or not same(wanted, recorded):
+    if result["verdict"] == "failed":
+        return None
+    if not same(wanted, recorded):
+        _refuse_other(folder, wanted, recorded)
         return None
     return Outcome(exit_code(result), result["verdict"], str(folder), result["reason"])
 
@@ -100,6 +104,29 @@ def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
         if not one.get(called.KEY):  # which older ones have not
             one.pop(called.KEY, None)
     return now == recorded
+
+
+def _refuse_other(folder: Path, wanted: config.Config, recorded: dict[str, Any]) -> None:
+    """Raise ConfigProblem where a key of a finished point that was typed as this one has another value now. Of keys
+    that only one of the two knows nothing is said: another version wrote the record."""
+    from harness.pipeline.finish import shown
+
+    was, now = (dict(_leaves(tree)) for tree in (recorded, json.loads(json.dumps(asdict(wanted)))))
+    for key in was.keys() & now.keys():
+        if was[key] != now[key]:
+            raise ConfigProblem(
+                f"{shown(folder)} is finished and was run with {key}={was[key]}, which is {now[key]} now: an option's file, or "
+                "the environment, has changed since. Put it back; or delete that folder to run it anew, or begin "
+                "another sweep. Its record is left as it is."
+            )
+
+
+def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 @contextmanager

@@ -159,10 +159,10 @@ class Job:
 
         cfg = called.told(cfg, HydraConfig.get().runtime.choices)
         wanted = list(cfg.get("report", {}).get("objectives") or [])
-        if sweep and (kept := point.kept(cfg, folder, Watch.overrides)):
-            return search.answer(folder, wanted) if wanted else kept
         if sweep:  # a search may come to one folder twice, and only its points say so
             resume.check_run(folder, overrides, primary_of(HydraConfig.get()))
+        if sweep and (kept := point.kept(cfg, folder, Watch.overrides)):
+            return search.answer(folder, wanted) if wanted else kept
         point.of_point(cfg, folder)
         start = time.perf_counter()
         with _present(overrides) if sweep else nullcontext() as passing:

@@ -47,7 +47,9 @@ def _several(value: str) -> list[str]:
 
 
 def unswept(text: str | None) -> str:
-    """What to say of a single run whose text looks like several; empty where it does not."""
+    """What to say of a single run whose text looks like several, or like one in quotes; empty where it does not."""
+    if text and re.fullmatch(r"\"[^\"]+\"|'[^']+'", text):
+        return f"the quotes are part of the text; without them: {shlex.quote(f'text={text[1:-1]}')}"
     if not text or _several(text) == [text]:
         return ""
     return "this is one text, quotes and commas included; with -m its parts are several"

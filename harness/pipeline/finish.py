@@ -90,14 +90,14 @@ def finish(
     draw(folder / "report.html", result)
     problem = write(cfg, folder, result, tracked, children)
     say.done(result["folder"])
-    if problem:
-        say.problem(f"harness: {problem} {remedy(folder)}")
     show(result)
     if result["mlflow"] and not say.quiet:
         from harness.report.terminal import tracked as store
 
         for label, words in store.places(result["mlflow"]):
             say.line(f"{label + ':':<13} {words}")
+    if problem:  # last, where it is seen
+        say.problem(f"harness: {problem} {remedy(folder)}")
     code = exit_code(result) if code is None else code
     return Outcome(code, result["verdict"], str(folder), result["reason"])
 

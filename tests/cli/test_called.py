@@ -131,6 +131,40 @@ def test_a_fault_of_ones_own_that_inherits_one_is_a_row_by_its_own_name(harness,
     assert done.code == 0 and "2 faults: all noticed" in done.out, done.out
 
 
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_a_finished_point_is_not_run_over_where_its_options_file_has_changed(
+    harness, process, own, place, launcher
+):
+    """The twin: the file put back. The record of the first run stays as it was."""
+    where = own("save", "mygz", "defaults: [gzip, _self_]\nlevel: 1\n")
+    few = ("steps=2", f"hydra.sweep.dir={place}/sw", f"hydra/launcher={launcher}")
+    done = harness("-m", *where, "save=mygz,torch", *few)
+    assert done.code == 0, done.out
+    before = {f: f.read_bytes() for f in (place / "sw").glob("*/re*.json")}
+    own("save", "mygz", "defaults: [gzip, _self_]\nlevel: 5\n")
+    again = process("-m", f"resume={place}/sw")
+    assert again.code == 2 and "was run with save.level=1, which is 5 now" in again.out, again.out
+    assert {f: f.read_bytes() for f in before} == before
+    own("save", "mygz", "defaults: [gzip, _self_]\nlevel: 1\n")
+    back = process("-m", f"resume={place}/sw")
+    assert back.code == 0 and "2 points were there, 0 were run now" in back.out, back.out
+
+
+def test_options_of_a_primary_configurations_own_search_path_are_options(harness, own, place):
+    own("cache", "my_static", "defaults: [static, _self_]\n")
+    path = f"[file://{place}/conf]"
+    (place / "mine").mkdir()
+    main = f"defaults: [config, _self_]\nhydra:\n  searchpath: {path}\n"
+    (place / "mine" / "main2.yaml").write_text(main)
+    where = ("--config-dir", str(place / "mine"), "-cn", "main2")
+    done = harness(*where, "cache=my_static", "--cfg", "job", "-p", "cache.name")
+    assert done.code == 0 and done.out.strip() == "static", done.out
+    assert "my_static" in harness(*where, "cache", "--help").out
+    (place / "mine" / "main2.yaml").write_text("defaults: [config, _self_]\n")
+    gone = harness(*where, "cache=my_static", "--cfg", "job")
+    assert gone.code == 2 and "is not an option of cache" in gone.out
+
+
 def test_a_name_without_a_class_is_refused_with_what_to_leave_out(harness, own):
     """The twin: the same file without it."""
     where = own("prompt", "mine", "defaults: [jsonl, _self_]\nname: mine\npath: q.jsonl\n")

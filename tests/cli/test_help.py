@@ -111,3 +111,14 @@ def test_who_writes_a_snapshot_is_told_how_it_needs_no_other() -> None:
         "chat", "loop", "prune", "resume", "ui"
     }  # fmt: skip
     assert "compact=true" in told["save"]
+
+
+@pytest.mark.parametrize("typed, told", [
+    ("restore", "  map: null             # map tensors from their files; null: where nobody else can write"),
+    ("restore.map", "  map: null             # map tensors from their files; null: where nobody else can write"),
+    ("steps", "steps: 32               # tokens to continue"),
+])  # fmt: skip
+def test_common_keys_have_help_too(harness, typed: str, told: str) -> None:
+    done = harness(typed, "--help")
+    assert done.code == 0 and told in done.out.splitlines(), done.out
+    assert harness("restore.nope", "--help").code == 2 and harness("stepz", "--help").code == 2

@@ -47,7 +47,7 @@ def test_a_sentence_names_the_near_tie_that_flipped():
     result["metrics"]["first_divergence"] = 12
     assert "but for a near tie at step 13, which rounding decides" in conclusion(result)
     result |= {
-        "text": {"token_ids": [*range(33)]},
+        "curves": {"restored": {"kl": [0.0] * 32}},
         "metrics": {**result["metrics"], "top1_agreement": 0.9375},
     }
     told = "but for near ties in 2 of 32 steps, first at step 13, which rounding decides"
