@@ -112,8 +112,8 @@ def _refuse_other(folder: Path, wanted: config.Config, recorded: dict[str, Any])
     from harness.pipeline.finish import shown
 
     was, now = (dict(_leaves(tree)) for tree in (recorded, json.loads(json.dumps(asdict(wanted)))))
-    for key in was.keys() & now.keys():
-        if was[key] != now[key]:
+    for key in was:
+        if key in now and was[key] != now[key]:
             raise ConfigProblem(
                 f"{shown(folder)} is finished and was run with {key}={was[key]}, which is {now[key]} now: an option's file, or "
                 "the environment, has changed since. Put it back; or delete that folder to run it anew, or begin "
