@@ -7,7 +7,7 @@ from typing import Any
 from harness import machine
 from harness.report.html import cell, section
 from harness.report.names import plain
-from harness.report.picture import plots
+from harness.report.picture import axes, plots
 from harness.report.sweep import scatter
 from harness.report.sweep.summary import counts
 from harness.report.sweep.variation import group, is_seed
@@ -108,7 +108,8 @@ def _count(rows: list[Row], said: str) -> Any:
 
 
 def _picture(spread: dict[tuple[str, ...], list[float]], figure: str) -> str:
-    """A mark per seed above its options, a bar from the smallest to the largest, a stroke at the median."""
+    """A mark per seed above its options, those that would hide one another side by side, a bar from the smallest to the
+    largest, a stroke at the median."""
     made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     every = [v for values in spread.values() for v in values]
     for place, values in enumerate(spread.values()):
@@ -116,12 +117,14 @@ def _picture(spread: dict[tuple[str, ...], list[float]], figure: str) -> str:
             continue
         ink, middle = plots.COLOURS[0], median(values)
         axis.plot([place, place], [min(values), max(values)], color=ink, linewidth=5, alpha=0.25)
-        axis.plot([place] * len(values), values, linestyle="none", marker="o", markersize=5,
-                  fillstyle="none", color=ink)  # fmt: skip
         axis.plot([place - NARROW, place + NARROW], [middle, middle], color=plots.INK, linewidth=1.8)  # fmt: skip
     scatter.footed(axis, every)
     names = scatter.brief([" ".join(map(plots.short, name)) or "all" for name in spread])
     scatter.named(made, axis, names)
+    for place, values in enumerate(spread.values()):
+        at = axes.abreast(axis, [float(place)] * len(values), values, [*range(len(values))])
+        axis.plot([place + by for by in at], values, linestyle="none", marker="o", markersize=5,
+                  fillstyle="none", color=plots.COLOURS[0])  # fmt: skip
     title, _, unit = figure.rstrip(")").partition(" (")
     plots.label(axis, title, "", unit or "share")
     return plots.svg(made)
