@@ -155,6 +155,16 @@ def test_a_difference_says_what_the_server_says_and_what_the_record_gives(store,
     assert (found.recorded, found.found, found.explanation) == ("equivalent", "exact", said)
 
 
+def test_of_a_result_that_cannot_be_read_its_figures_in_a_store_are_no_further_differences(
+    store, recorded
+):
+    """The twin: an edited one, of which each is another for its own reason."""
+    (cfg, _), seen = store, server.Seen()
+    found = [*server.point(cfg, recorded, {}, record.read(recorded / record.NAME), seen)]
+    assert not found and seen.left == {server.UNREAD: "its result.json cannot be read"}
+    assert compared(cfg, recorded, verdict="diverged")[0]
+
+
 def test_what_a_person_writes_in_a_store_is_no_forgery(store, recorded):
     """A new name and a new description are noted; own tags, metrics and parameters are their business."""
     cfg, client = store

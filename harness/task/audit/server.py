@@ -45,6 +45,7 @@ PICTURE = re.compile(r"!\[divergence per step\]\(\S*\)")  # which a chat has not
 STORE = re.compile(r"(?<=run=[0-9a-f]{32}) (?:'runs_dir=[^']*'|runs_dir=[^\s`]+)")
 ENDED = {"FINISHED", "FAILED"}
 LARGEST = 1e308  # what a server makes of infinity, which no record holds
+UNREAD = "its run in MLflow"
 WORDS = "the words of its outcome in MLflow"
 
 
@@ -92,6 +93,9 @@ def point(
             why = "the tracking store holds another seal for this run"
             seen.looked = True
             yield Finding("record.json: id", record.get("id"), run["tags"].get("record"), why)
+        return
+    if not result:  # each of its figures would be another, for one reason that is named
+        seen.left[UNREAD], seen.looked = "its result.json cannot be read", True
         return
     ours = derivation.ours(result)
     for run in runs:
