@@ -99,7 +99,9 @@ def why(point: Path, row: dict[str, Any]) -> str:
     with suppress(OSError, ValueError):
         if told := refused.sentences(read(point / "result.json")):
             return "\n".join(told)
-    return in_brief(nearby(str(row["reason"] or ""), point))
+    mine = str(row.get("folder") or "")  # as it was called when it ran, which no two points share
+    said = str(row["reason"] or "")
+    return in_brief(nearby(said.replace(f"{mine}/", ".../") if mine else said, point))
 
 
 def nearby(text: str, folder: Path) -> str:

@@ -211,5 +211,7 @@ def test_info_without_a_value_leaves_what_follows_alone() -> None:
 def test_a_run_whose_text_looks_like_several_is_said_to_have_one() -> None:
     for text in ('"a .","b ."', "'a', 'b'", 'choice("a","b")'):
         assert "with -m its parts are several" in unswept(text)
-    for text in ("a, b", '"a"', 'he said "a", she "b"', "", None):
+    for text in ("a, b", 'he said "a", she "b"', '"a" b', "it's", "", None):
         assert not unswept(text)
+    for text in ('"a b"', "'a b'"):
+        assert unswept(text) == "the quotes are part of the text; without them: 'text=a b'"

@@ -34,7 +34,7 @@ APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "v
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
 TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says of time
 TURNS = re.compile(
-    r"(?<=answers )turns? 2( to \d+)?(?= token)"
+    r"(?<=answers )turns? \d+( to \d+)?(?= token)"
 )  # which older versions called every
 WHERE = re.compile(r"(?<=noticed), \d+ by a restore .* after it")  # that older versions did not say
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`

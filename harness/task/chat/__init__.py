@@ -245,9 +245,11 @@ def _restored(turns: list[Turn]) -> str:
 
 
 def _restorable(turns: list[Turn]) -> str:
-    """The turns that have a pause before them: all but the first."""
-    last = turns[-1].number
-    return {1: "every turn", 2: "turn 2"}.get(last, f"turns 2 to {last}")
+    """The turns that were restored, which have a pause before them."""
+    numbers = [turn.number for turn in turns]
+    if not numbers:
+        return "every turn"
+    return f"turns {numbers[0]} to {numbers[-1]}" if numbers[1:] else f"turn {numbers[0]}"
 
 
 def _turns(numbers: list[int]) -> str:
