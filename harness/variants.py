@@ -102,13 +102,17 @@ def sound(group: str) -> list[str]:
     return able
 
 
-def signature(group: str, option: str) -> dict[str, Any]:
+def signature(group: str, option: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     """The option's YAML as it stands (`name` and `_target_` too) with the keys that it inherits, but for the name of
-    another; empty where there is none."""
+    another; empty where there is none. above: the options that inherit it. Raises ConfigProblem where it is one of
+    these."""
+    if option in above:
+        circle = " -> ".join([*above, option])
+        raise ConfigProblem(f"{group}={above[0]}: its defaults lead back to themselves ({circle}).")
     if path := written(group, option):
         known: dict[str, Any] = {}
         for base in inherited(group, option):
-            known |= signature(group, base)
+            known |= signature(group, base, (*above, option))
         known.pop("name", None)
         return known | _keys(path, group)
     target = entry_points().get((group, option))

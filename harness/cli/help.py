@@ -193,11 +193,11 @@ def _plugin(group: str, option: str) -> str:
 
 def _own(group: str, option: str) -> list[str]:
     """The lines of an option's YAML that give its keys, those that it inherits from others of its group too."""
+    signature(group, option)  # which leads to no circle
     blocks: dict[str, list[str]] = {}
-    for other in variants.defaults(group, option):
-        if isinstance(other, str) and other != option and other in options(group):
-            for line in _own(group, other):
-                blocks.setdefault(line.partition(":")[0], []).append(line)
+    for other in inherited(group, option):
+        for line in _own(group, other):
+            blocks.setdefault(line.partition(":")[0], []).append(line)
     mine: dict[str, list[str]] = {}
     key = ""
     for line in _lines(group, option):

@@ -18,6 +18,7 @@ from typing import Any
 from harness import config
 from harness.config import called
 from harness.errors import ConfigProblem, HarnessError
+from harness.snapshot.record import flat
 from harness.snapshot.result import write_text
 
 
@@ -111,7 +112,7 @@ def _refuse_other(folder: Path, wanted: config.Config, recorded: dict[str, Any])
     that only one of the two knows nothing is said: another version wrote the record."""
     from harness.pipeline.finish import shown
 
-    was, now = (dict(_leaves(tree)) for tree in (recorded, json.loads(json.dumps(asdict(wanted)))))
+    was, now = (dict(flat(tree)) for tree in (recorded, json.loads(json.dumps(asdict(wanted)))))
     for key in was:
         if key in now and was[key] != now[key]:
             raise ConfigProblem(
@@ -119,14 +120,6 @@ def _refuse_other(folder: Path, wanted: config.Config, recorded: dict[str, Any])
                 "the environment, has changed since. Put it back; or delete that folder to run it anew, or begin "
                 "another sweep. Its record is left as it is."
             )
-
-
-def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 @contextmanager

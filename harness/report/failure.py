@@ -100,8 +100,8 @@ def why(point: Path, row: dict[str, Any]) -> str:
         if told := refused.sentences(read(point / "result.json")):
             return "\n".join(told)
     mine = str(row.get("folder") or "")  # as it was called when it ran, which no two points share
-    said = str(row["reason"] or "")
-    return in_brief(nearby(said.replace(f"{mine}/", ".../") if mine else said, point))
+    said = nearby(str(row["reason"] or ""), point)
+    return in_brief(said.replace(f"{mine}/", ".../") if mine else said)
 
 
 def nearby(text: str, folder: Path) -> str:

@@ -133,6 +133,15 @@ def value_at(result: Mapping[str, Any], key: str) -> Any:
     return value.get(inner) if inner and isinstance(value, Mapping) else value
 
 
+def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested mappings."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, tree
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """The sealed files of a run; links are not followed."""
     for path in sorted(folder.rglob("*")):

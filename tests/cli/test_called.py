@@ -197,3 +197,15 @@ def test_no_record_calls_an_option_by_the_name_of_another(compose, names):
     tree.called = names
     with pytest.raises(ConfigProblem, match="no name of an option of your own"):
         typed(tree, record=True)
+
+
+@pytest.mark.parametrize(
+    "typed", ["prune=one --cfg job", "prune=one --help", "prune=snapkv prune.nope=1"]
+)
+def test_options_that_inherit_one_another_in_a_circle_are_one_message(harness, own, typed):
+    own("prune", "one", "defaults: [two, _self_]\n")
+    where = own("prune", "two", "defaults: [one, _self_]\n")
+    done = harness(*where, *typed.split())
+    assert done.code == 2 and "Traceback" not in done.out, done.out
+    wanted = "'prune.nope' is not a key" if "nope" in typed else "(one -> two -> one)"
+    assert wanted in done.out, done.out

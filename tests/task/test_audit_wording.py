@@ -3,7 +3,7 @@
 import json
 
 from harness.report.sweep import page, summary
-from harness.task.audit import evidence, server, wording
+from harness.task.audit import difference, evidence, server, wording
 
 
 def test_counts_that_older_versions_told_the_best_first_are_those_of_today() -> None:
@@ -133,3 +133,13 @@ def test_what_older_versions_told_of_the_restore_of_codes_is_no_forgery(tmp_path
 
     assert not named("equivalent", "equivalent") and not named("drifted", "equivalent")
     assert named("exact", "equivalent") == named("drifted", "drifted") == ["sweep.csv: restore"]
+
+
+def test_of_which_turns_a_chat_says_nothing_an_older_one_is_believed_and_no_other_count():
+    def differs(recorded, now):
+        return [*difference._leaves({"reason": recorded}, {"reason": now}, "why")]
+
+    chat = "3 turns; the restored chat answers turns 2 to 3 token for token; time per turn x0.84 cached"
+    older = chat.replace("turns 2 to 3", "every turn").replace("0.84", "0.91")
+    assert not differs(older, chat) and not differs(chat, chat.replace("0.84", "0.91"))
+    assert differs(chat.replace("2 to 3", "2 to 9"), chat) and differs(chat, older)

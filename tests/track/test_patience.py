@@ -7,15 +7,8 @@ import pytest
 
 def test_a_database_that_is_away_is_not_waited_for_long(harness):
     pytest.importorskip("psycopg")
-    from mlflow.store.db import utils
-
-    from harness.track import patience
-
-    patience.of_databases()
-    waits = [0.1 * (2**attempt - 1) for attempt in range(1, utils.MAX_RETRY_COUNT)]
-    assert 1 < sum(waits) < 10, "MLflow's own sum is 100 seconds"
     began = perf_counter()
     done = harness("steps=2", "track.uri=postgresql://me@127.0.0.1:1/db")
     assert done.code == 0 and "resume=" in done.out, done.out
-    assert perf_counter() - began < 60
+    assert perf_counter() - began < 60, "MLflow by itself sleeps for 100 seconds"
     assert (done.folders[0] / "pending.json").is_file()

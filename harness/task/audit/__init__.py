@@ -36,11 +36,7 @@ UNRUN_TRACKED = (
     "only the seal, the record's figures with one another and what MLflow says of it: they do not hold, so "
     "nothing was run again"
 )
-CELLS = {
-    "prunes": "prune",
-    "quantizers": "quantize",
-    "caches": "cache",
-}  # of an evaluation, by group
+CELLS = {"prunes": "prune", "quantizers": "quantize", "caches": "cache"}  # lists of an evaluation
 LONG, DAY = 10, 86_400  # seconds that a person is told of
 
 
@@ -162,17 +158,17 @@ def auditable(points: list[Path]) -> None:
             task = configs.recorded(point / ".hydra" / "config.yaml").task
         except (HarnessError, OSError, ValueError):
             continue  # named by `verified`, and never run
+        if task.name not in records.AUDITED:
+            raise InputProblem(
+                f"{shown(point)} records task={task.name}, whose figures are measured anew each time; "
+                f"an audit takes a run of {', '.join(records.AUDITED)}."
+            )
         for key, group in CELLS.items():
             if lacking := set(getattr(task, key, ())) - set(variants.options(group)):
                 raise InputProblem(
                     f"{shown(point)} evaluates {group}={min(lacking)}, an option of its maker's own that is not here. "
                     "Say where it is: --config-dir DIR, the folder that was named then."
                 )
-        if task.name not in records.AUDITED:
-            raise InputProblem(
-                f"{shown(point)} records task={task.name}, whose figures are measured anew each time; "
-                f"an audit takes a run of {', '.join(records.AUDITED)}."
-            )
 
 
 def signed(point: Path, trusted: list[str], name: str = records.NAME) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report.audit import figures
-from harness.snapshot.record import value_at
+from harness.snapshot.record import flat, value_at
 from harness.snapshot.result import GOOD
 from harness.task.audit import derivation, other_model, refusal
 from harness.task.audit import tolerance as elsewhere
@@ -33,10 +33,7 @@ APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "v
          "conclusion", "folder", "snapshot", "evaluation.resumed", *SAID)  # fmt: skip
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
 TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says of time
-TURNS = re.compile(
-    r"(?<=answers )turns? \d+( to \d+)?(?= token)"
-)  # which older versions called every
-WHERE = re.compile(r"(?<=noticed), \d+ by a restore .* after it")  # that older versions did not say
+TURNS = re.compile(r"(?<=answers )turns? \d+( to \d+)?(?= token)")  # of older versions every
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
 FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
@@ -170,16 +167,22 @@ def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
         if inner and value is None and key not in now:
             continue  # a version that had not measured it
         found = now.get(key)
-        timed = block == "reason" and _timeless(value) == _timeless(found)
+        timed = block == "reason" and _timeless(value) in (
+            _timeless(found),
+            _timeless(_brief(found)),
+        )
         if value != found and not timed:
             yield Finding(key, value, found, why)
 
 
 def _timeless(reason: Any) -> str:
-    """What a reason says but of time; of one turn an older chat told as of several, of where faults are noticed
-    it told nothing."""
-    said = TURNS.sub("every turn", WHERE.sub("", str(reason)))
-    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", said))
+    """What a reason says but of time; of one turn an older chat told as of several."""
+    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", str(reason)))
+
+
+def _brief(reason: Any) -> str:
+    """What this version says of a chat's turns as older ones said it."""
+    return TURNS.sub("every turn", str(reason))
 
 
 def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:
@@ -327,12 +330,3 @@ def _elements(recorded: Any, again: Any, changed: Any, same: bool, why: str) -> 
         if newer and name in ("model_config", "kv_format", "tokenizer"):
             continue
         yield Finding(f"element {entry['label']} {name}", entry["digest"], digest, why)
-
-
-def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested mappings."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, tree

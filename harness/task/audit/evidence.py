@@ -18,7 +18,7 @@ from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
 from harness.task.audit import server
-from harness.task.audit.difference import changes, flat, formed
+from harness.task.audit.difference import changes, formed
 from harness.task.audit.finding import Finding
 from harness.task.audit.source import read
 
@@ -94,7 +94,7 @@ def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Fi
         return
     if not isinstance(sealed_values, dict):
         return
-    known = dict(flat(sealed_values))
+    known = dict(records.flat(sealed_values))
     # what an older version took from the snapshot is not in its YAML; the second run takes it from there, too
     taken = adopted.untold(launched.typed(point) or []) if sealed_values.get("snapshot") else []
     for row in changes(sealed_values, now):
