@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.choice import heeded
+from harness.config.compose import composed
 from harness.config.literal import command, unescaped
+from harness.config.schema import Config, PluginsConfig
+from harness.config.tracking import TrackConfig
 from harness.process import shown
 
 PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
@@ -44,6 +47,29 @@ def _options(folder: Path) -> dict[str, str]:
             if isinstance(node, dict) and "name" in node
         }
     return {}
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Where the run in `folder` wrote and was tracked, where code from outside lies and the keys of its files, as these
+    keys are typed: those that are not as shipped, whether the command line or a file said so."""
+    tree = composed(folder / ".hydra" / "config.yaml") or {}
+    track = tree.get("track") or {}
+    usual: dict[str, Any] = {"runs_dir": Config.runs_dir, "encrypt": None, "decrypt": None}
+    own = {key: tree.get(key) for key in usual}
+    blocks = {"plugins": (PluginsConfig(), tree.get("plugins") or {})}
+    if track.get("name") == "none":
+        own["track"] = "none"
+    else:
+        blocks["track"] = (TrackConfig(name=str(track.get("name"))), track)
+    for block, (default, held) in blocks.items():
+        usual |= {f"{block}.{key}": value for key, value in vars(default).items()}
+        own |= {f"{block}.{key}": value for key, value in held.items()}
+    return {k: _typed(v) for k, v in own.items() if v is not None and v != usual.get(k)}
+
+
+def _typed(value: Any) -> str:
+    """A value as it is typed after its equals sign."""
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def of_sweep(folder: Path) -> str:

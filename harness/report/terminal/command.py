@@ -2,14 +2,16 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from harness import machine, process
+from harness.config.launched import surroundings
 from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.words import FORCED, numbered, purpose, required, streamed
+from harness.variants import config_dirs
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
 ENDS = 120  # characters of a long text that are shown of each of its ends
@@ -170,14 +172,19 @@ def command(result: dict[str, Any]) -> str:
     else:
         sound = fault == "none" and not result.get("waived")
         rest = [f"task={'resume' if sound else 'inspect'}", f"snapshot={kept['path']}"]
-    return " ".join([*words, *map(shlex.quote, [*rest, *_carried(typed)])])
+    carried = _carried(typed, Path(result["folder"]))
+    return " ".join([*words, *map(shlex.quote, [*rest, *carried])])
 
 
-def _carried(typed: list[str]) -> list[str]:
+def _carried(typed: list[str], folder: Path) -> list[str]:
     """What the next command needs of this one: what opens a snapshot that was written encrypted (with the key that
-    read the last one unless another was given), where code from outside lies, and where results go."""
+    read the last one unless another was given), where code from outside lies, and where results go, also where a file
+    of one's own says so, which the next command does not name."""
     given = dict(word.split("=", 1) for word in typed if "=" in word)
-    key = given.get("encrypt", given.get("decrypt"))
+    held = surroundings(folder)
+    key = held.get("encrypt", held.get("decrypt"))
     opens = [] if key in (None, "none", "null") else [f"decrypt={key}"]
-    flags = [w for pair in pairwise(typed) if pair[0] == "--config-dir" for w in pair]
-    return [*opens, *flags, *(word for word in typed if word.startswith(CARRIED))]
+    flags = [word for place in config_dirs(typed) for word in ("--config-dir", str(place))]
+    words = [word for word in typed if word.startswith(CARRIED)]
+    files = [f"{k}={v}" for k, v in held.items() if k not in given and f"{k}=".startswith(CARRIED)]
+    return [*opens, *flags, *words, *files]

@@ -95,6 +95,18 @@ def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
         assert harness(*(w for w in following if w != "track=none")).code == 0, (typed, following)
 
 
+def test_what_comes_next_keeps_the_places_that_a_file_of_one_s_own_says(harness, place) -> None:
+    own = "defaults: [config, _self_]\nruns_dir: my runs\nencrypt: key\n"
+    (place / "own").mkdir()
+    (place / "own" / "mine.yaml").write_text(own)
+    (place / "key").write_bytes(bytes(range(32)))
+    done = harness("--config-dir=own", "-cn", "mine", "task=save", "text=let k .", "out=a")
+    told = shlex.split(re.search(r"^next: +(.*)$", done.out, flags=re.M)[1])
+    assert told[-5:] == ["decrypt=key", "--config-dir", "own", "track=none", "runs_dir=my runs"]
+    assert harness(*told[-7:], "steps=1").code == 0
+    assert list(place.glob("my runs/resume/*/result.json")) and not (place / "runs").exists()
+
+
 def test_two_questions_about_a_pruned_state_have_a_name_each() -> None:
     result = {
         "verdict": "diverged",
