@@ -282,6 +282,11 @@ def unread(task: str) -> list[str]:
 
 def _check_inner(typed: str, group: str, key: str, inner: str, options: Sequence[str]) -> None:
     first = inner.partition(".")[0]
+    usual = [(shared(group) | variants.signature(group, option)).get(key) for option in options]
+    if first and all(isinstance(value, bool | int | float | str) for value in usual):
+        raise ConfigProblem(
+            f"{typed}: {group}.{key} is one value and has no keys below it: {group}.{key}=..."
+        )
     under = [variants.signature(group, option).get(key) or {} for option in options if inner]
     below, long = set[str](), 0
     for node in under:
