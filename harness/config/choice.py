@@ -173,7 +173,7 @@ def _check_option(override: str) -> None:
             f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
             f"`python -m harness {typed[1:]} --help` lists them."
         )
-    if group in schemas() and value.startswith("["):
+    if group in (*schemas(), "experiment") and value.startswith("["):
         raise ConfigProblem(
             f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
         )

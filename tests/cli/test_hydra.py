@@ -66,6 +66,7 @@ WRONG = {
     "~restore.divice": "there is no restore.divice here to take away",
     "prune=chain prune.stages.5.ratio=0.3": "prune.stages has 2 entries, and they are counted from 0",
     "cache.branches.x=1": "cache.branches is one value and has no keys below it: cache.branches=...",
+    "experiment=[a,b]": "experiment=[a,b]: one option of experiment at a time; `-m experiment=a,b` runs one",
     "~seed=3": "~seed=3 cannot be taken away: a run without it would go by its default. Leave it out, or set it: seed=...",
     "~steps": "Leave it out, or set it: steps=...",
     "~restore": "Leave it out, or set it: restore=...",
