@@ -132,9 +132,8 @@ def _of_key(conf: Path, word: str) -> str:
 
 
 def _group(conf: Path, group: str) -> str:
-    usual = _defaults(conf).get(group)
-    lines = [f"{group}=OPTION, one of (* is the default):", ""]
-    known = options(group)
+    usual, known = _defaults(conf).get(group), options(group)
+    lines = [f"{group}=OPTION, one of{' (* is the default)' * (usual in known)}:", ""]
     column = max(map(len, known)) + 5
     for option in known:
         name = f"  {option}{'*' * (option == usual)}".ljust(column)

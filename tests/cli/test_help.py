@@ -122,3 +122,9 @@ def test_common_keys_have_help_too(harness, typed: str, told: str) -> None:
     done = harness(typed, "--help")
     assert done.code == 0 and told in done.out.splitlines(), done.out
     assert harness("restore.nope", "--help").code == 2 and harness("stepz", "--help").code == 2
+
+
+@pytest.mark.parametrize("group, marked", [("cache", True), ("experiment", False)])
+def test_a_default_is_spoken_of_where_there_is_one(group: str, marked: bool) -> None:
+    text = help.show(CONF, [group, "--help"])
+    assert ("(* is the default)" in text.splitlines()[0]) is marked
