@@ -223,5 +223,9 @@ def _unknown(name: str, figures: dict[str, tuple[str, ...]]) -> str:
     every = [f"{b}.{k}" for b, keys in (figures | mine).items() for k in keys]
     last = name.removesuffix("_s")
     meant = [SHORT[name]] if name in SHORT else [e for e in every if e.partition(".")[2] == last]
-    meant = meant or get_close_matches(name, every, n=1)
-    return f"Did you mean {meant[0]}?" if meant else f"There is: {', '.join(every)}."
+    near = {
+        e.partition(".")[2] if mine else e: e for e in every
+    }  # a block that is right says nothing
+    meant = meant or [near[e] for e in get_close_matches(key if mine else name, near, n=1)]
+    there = [e for e in every if e.partition(".")[0] == block] or every
+    return f"{f'Did you mean {meant[0]}? ' if meant else ''}There is: {', '.join(there)}."
