@@ -74,7 +74,7 @@ def _run(argv: list[str]) -> int:
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
         try:
-            with preview.readable(argv):
+            with preview.readable(argv), sweep.plain():
                 app(job)()
         finally:
             with interrupt.held():

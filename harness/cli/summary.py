@@ -5,8 +5,9 @@ import sys
 from typing import Any
 
 from harness.cli import lines, remote
+from harness.cli.done import ended, finished, read_key
 from harness.cli.point import aged
-from harness.cli.sweep import TOLD, Watch, ended, finished, read_key
+from harness.cli.sweep import TOLD, Watch
 from harness.errors import HarnessError
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes

@@ -4,7 +4,6 @@ Everything is read from the job folders, so it holds for any launcher, in this p
 """
 
 import fcntl
-import json
 import os
 import shlex
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from harness import config, interrupt, process
 from harness.cli import lines, point, remote, resume, search, slurm
+from harness.cli.done import failed, finished, sealed, written
 from harness.config import called, jobs
 from harness.config.launched import primary_of
 from harness.config.literal import spelled
@@ -34,6 +34,25 @@ UNWATCHED = (
 
 class Unbegun(BaseException):
     """Why a sweep or a run is not begun. No Exception: of one that a callback raises Hydra makes a warning."""
+
+
+class Ended(BaseException):
+    """What ends the command from inside of a job. No Exception: before it raises one that a job raised, Hydra prints a
+    line of its own."""
+
+    def __init__(self, problem: Exception):
+        self.problem = problem
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """What a job inside the block `Ended` with is raised by itself."""
+    try:
+        yield
+        return
+    except Ended as end:
+        problem = end.problem
+    raise problem
 
 
 @contextmanager
@@ -86,7 +105,7 @@ class Watch:
             resume.check_place(folder, "hydra.sweep.dir")
             resume.check(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
-        Watch.done, Watch.failed = {}, _failed(folder)
+        Watch.done, Watch.failed = {}, failed(folder)
         _count(folder)
         Watch.shared = frozenset(map(spelled, point.typed(config)))
         seed = search.seeded(config)
@@ -139,6 +158,14 @@ class Job:
     def __call__(self, cfg: Any) -> Any:
         """Expected failures become an Outcome; in a sweep the others go on."""
         interrupt.check()
+        try:
+            return self._watched(cfg)
+        except Exception as problem:
+            if Watch.worker:  # only such a one is brought back from there
+                raise
+            raise Ended(problem) from None
+
+    def _watched(self, cfg: Any) -> Any:
         _begun(cfg)
         folder, sweep, overrides = Watch.job
         if folder == Path():  # nobody said where: not into the working directory
@@ -202,58 +229,14 @@ def _revive(token: str, state: dict[str, Any], typed: list[str]) -> Job:
     return Job(token)
 
 
-def finished(folder: Path) -> list[Path]:
-    """The point folders with a complete record, in order."""
-    points = folder.iterdir() if folder.is_dir() else ()
-    done = [point for point in points if (point / "result.json").is_file()]
-    return sorted(done, key=lambda point: (len(point.name), point.name))
-
-
 def _count(folder: Path) -> int:
     """How many points are finished, those left out that run again. Asked after each of them, so only the
     others are looked at."""
     names = {entry.name for entry in os.scandir(folder)} if folder.is_dir() else set()
-    written = {n: w for n in names - Watch.done.keys() if (w := _written(folder / n))}
-    new = {n: _sealed(folder / n) or w for n, w in written.items() if w != Watch.failed.get(n)}
+    there = {n: w for n in names - Watch.done.keys() if (w := written(folder / n))}
+    new = {n: sealed(folder / n) or w for n, w in there.items() if w != Watch.failed.get(n)}
     Watch.done = {n: when for n, when in Watch.done.items() if n in names} | new
     return len(Watch.done)
-
-
-def _sealed(point: Path) -> int | None:
-    """When a point was sealed; what is done with it later does not change that."""
-    seal = point / "record.json"
-    return seal.stat().st_mtime_ns if seal.is_file() else None
-
-
-def ended(point: Path) -> float:
-    """When a finished point came to its end, in seconds: what is uploaded later does not change its seal."""
-    seal = point / "record.json"
-    return (seal if seal.is_file() else point / "result.json").stat().st_ctime
-
-
-def _written(point: Path) -> int | None:
-    """When a point came to its end; None for one that has not."""
-    result = point / "result.json"
-    return result.stat().st_mtime_ns if result.is_file() else None
-
-
-def _failed(folder: Path) -> dict[str, int]:
-    """The points that failed, or that nothing seals, and when."""
-    failed = (
-        p
-        for p in finished(folder)
-        if read_key(p / "result.json", "verdict") == "failed" or not (p / "record.json").is_file()
-    )
-    return {p.name: _written(p) or 0 for p in failed}
-
-
-def read_key(file: Path, key: str) -> Any:
-    """One value of a JSON file; None where it has none. The id of `record.json` is a point's seal, and one
-    that was refused before it ran may have none."""
-    try:
-        return json.loads(file.read_text("utf-8")).get(key)
-    except (OSError, ValueError):
-        return None
 
 
 def lost(problem: Exception) -> str | None:
@@ -300,7 +283,7 @@ def left() -> str:
     place = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     done, total = len(finished(folder)), f" of {Watch.total}" if Watch.total else ""
     table = f" ({place}/sweep.csv)" if (folder / "sweep.csv").is_file() else ""
-    finished_points = f"{done - len(_failed(folder))}{total} points are finished{table}"
+    finished_points = f"{done - len(failed(folder))}{total} points are finished{table}"
     return f"; {finished_points}. Go on with: python -m harness -m resume={shlex.quote(str(place))}"
 
 

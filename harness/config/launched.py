@@ -56,7 +56,7 @@ def surroundings(folder: Path) -> dict[str, str]:
     track = tree.get("track") or {}
     usual: dict[str, Any] = {"runs_dir": Config.runs_dir, "encrypt": None, "decrypt": None}
     own = {key: tree.get(key) for key in usual}
-    blocks = {"plugins": (PluginsConfig(), tree.get("plugins") or {})}
+    blocks: dict[str, tuple[Any, Any]] = {"plugins": (PluginsConfig(), tree.get("plugins") or {})}
     if track.get("name") == "none":
         own["track"] = "none"
     else:

@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from harness.cli.resume import resumed
 from harness.config.explain import pasted
+from harness.errors import ConfigProblem
 
 WRONG = {
     "track=none --config-dir": "--config-dir needs a value after it.",
@@ -116,6 +117,17 @@ def test_a_fault_in_a_task_is_not_laid_at_hydra_s_door(harness, monkeypatch) -> 
     monkeypatch.setattr(task, "dispatch", broken)
     with pytest.raises(AssertionError, match="ours"):
         harness("hydra.verbose=true")
+
+
+@pytest.mark.parametrize("typed", [["steps=2"], ["-m", "seed=1,2"]], ids=len)
+def test_no_line_of_hydra_s_stands_above_a_plain_message(harness, monkeypatch, typed) -> None:
+    def refused(*_: object) -> None:
+        raise ConfigProblem("not so")
+
+    monkeypatch.setattr("harness.task.dispatch", refused)
+    done = harness(*typed)
+    assert done.code == 2 and done.out.endswith("harness: not so\n")
+    assert "Error executing job" not in done.out
 
 
 @pytest.mark.parametrize("kind", ["launcher", "sweeper"])

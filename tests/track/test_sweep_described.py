@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.cli import sweep
+from harness.cli import done
 from harness.report.sweep import page as pages
 from harness.report.sweep import summary
 from harness.track import contents, description, links
@@ -25,7 +25,7 @@ def test_a_run_is_named_in_words(override, said, brief):
 
 
 def test_the_parent_run_describes_what_was_varied(swept):
-    text = summary.markdown(pages.rows(sweep.finished(swept)))
+    text = summary.markdown(pages.rows(done.finished(swept)))
     head, _, first, second = text.splitlines()[:4]
     assert head == "| folder | cache | prompt.batch | outcome | reason |"
     assert first.startswith("| 0 | dynamic | 1 | exact |") and "| 99 | failed |" in second

@@ -40,11 +40,11 @@ def harness(place: Path, *arguments: str, env: dict[str, str]) -> tuple[str, flo
 
 def figures(folder: Path, points: int) -> dict[str, object]:
     """Sizes of the tables, and what reading and drawing them costs."""
-    from harness.cli import sweep
+    from harness.cli import done
     from harness.report.sweep import page as pages
 
     began = time.perf_counter()
-    found = sweep.finished(folder)
+    found = done.finished(folder)
     rows = pages.rows(found)
     read = time.perf_counter()
     pages.write(folder, rows, points)
