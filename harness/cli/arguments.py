@@ -143,6 +143,21 @@ def check_folder(arguments: list[str]) -> None:
             f"{said} {folder}: {why}.{f' Did you mean {above / near[0]}?' if near else ''} "
             "It is the folder that holds the groups' own, such as prune/ or cache/."
         )
+    if "path" not in chosen_primary(arguments):
+        for folder, said in places.items():
+            _check_names(folder, said)
+
+
+def _check_names(folder: Path, said: str) -> None:
+    """Raise ConfigProblem where an option of `folder` has the name of a shipped one, which Hydra would read in its
+    place. said: the flag that names the folder."""
+    for ours in conf_dir().glob("*/*.yaml"):
+        own = folder / ours.relative_to(conf_dir())
+        if own.is_file() and own.read_bytes() != ours.read_bytes():
+            raise ConfigProblem(
+                f"{said} {folder}: {own} has the name of a shipped option and would not be read: {ours} would. Give it "
+                "a name that is not taken, and its `name:`, where it has one, the same."
+            )
 
 
 def chosen_primary(arguments: list[str]) -> dict[str, str]:

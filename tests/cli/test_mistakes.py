@@ -65,6 +65,20 @@ def test_a_yaml_of_one_s_own_is_told_its_file_and_a_neighbour_is_not_blamed(
     assert "broken" not in good.out and "'prompt.foo' is not a key" in good.out
 
 
+@pytest.mark.parametrize("flag", ["--config-dir=mine", "hydra.searchpath=[file://mine]"])
+def test_an_option_of_one_s_own_that_has_a_shipped_name_is_not_passed_over(
+    harness, place: Path, flag: str
+) -> None:
+    own, ours = place / "mine" / "prune" / "snapkv.yaml", conf_dir() / "prune" / "snapkv.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"{ours.read_text()}# mine\n")
+    done = harness(flag, "prune=snapkv", "--cfg", "job")
+    assert done.code == 2 and "mine/prune/snapkv.yaml has the name" in done.out
+    assert f"would not be read: {ours}" in done.out
+    own.write_text(ours.read_text())  # the same options
+    assert harness(flag, "prune=snapkv", "--cfg", "job", "-p", "prune.window").out == "8\n"
+
+
 def test_a_key_of_an_experiment_of_one_s_own_is_told_before_the_first_point(
     harness, place: Path
 ) -> None:
