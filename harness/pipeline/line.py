@@ -28,7 +28,7 @@ from harness.pipeline.diagnosis import diagnosed
 from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
-from harness.pipeline.prompt import answered
+from harness.pipeline.prompt import answered, taken
 from harness.pipeline.prune import held, moves, policy_of, pruned, scored, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.refusal import foreseen, naming
@@ -112,7 +112,7 @@ class Line:
             f"{machine.many(state.tokens, 'token')}, 13 elements, {machine.human(state.kv_bytes)} of K/V"
         )
         account = list(map(dict, rows[0].account))
-        self.record["text"] = {"prompt": rows[0].text, "account": account}
+        self.record["text"] = {"prompt": rows[0].text, "account": account} | taken(session.cfg)
         return state
 
     def prune(self, state: State) -> State:

@@ -83,6 +83,16 @@ def prompt_text(cfg: Config, tokenizer: Any = None) -> tuple[str, list[dict[str,
     return prompt.text, []
 
 
+def taken(cfg: Config) -> dict[str, str]:
+    """Which of several questions of a file the main line reads, in words; nothing of any other prompt."""
+    prompt = cfg.prompt
+    if cfg.text is not None or prompt.ids or prompt.name != "jsonl":
+        return {}
+    if (count := len(questions(prompt, None))) == 1:
+        return {}
+    return {"taken": f"question 1 of {count} in {prompt.path} (task=evaluate asks all)"}
+
+
 def answered(cfg: Config, tokenizer: Any, text: Mapping[str, Any]) -> dict[str, Any]:
     """The expected answer, and whether `continuation` and `restored` of `text` have it in them;
     nothing where the prompt asks nothing."""

@@ -199,6 +199,7 @@ def _text(said: dict[str, Any], done: str = "", judged: bool = True) -> dict[str
         said = {k: v for k, v in said.items() if k != "read"}
     first, second = command.whose(done)
     called = {"restored": f"{second}, what it chooses {FORCED}", "read": "then read"}
+    called |= {"prompt": f"prompt, {said['taken']}"} if "taken" in said else {}
     called |= {"continuation": f"continuation, {first}"} if "restored" in said else {}
     one, two = (str(said.get(k, "")) for k in ("continuation", "restored"))
     places = other(one, two) if "restored" in said else None

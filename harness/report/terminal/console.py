@@ -279,6 +279,8 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         say.line()
     for what, fact in _facts(result):
         say.fact(what, fact)
+    if told := result["text"].get("taken"):
+        say.fact("prompt", told)
     if result["task"] == "save":
         say.fact("read", command.ends(result["text"]["prompt"]))
     if "continuation" in result["text"]:

@@ -177,6 +177,17 @@ def test_a_save_says_what_it_read(harness, place) -> None:
     assert usual.startswith("'let k be 5 . ok .") and usual.endswith("what is k ?', 336 characters")
 
 
+def test_of_several_questions_it_is_said_which_was_read(harness, place) -> None:
+    line = '{"context": "let k be 5 .", "question": "what is k ?", "expected": "5"}\n'
+    (place / "two.jsonl").write_text(line + line.replace("5", "7"))
+    (place / "one.jsonl").write_text(line)
+    two = harness("task=save", "prompt=jsonl", "prompt.path=two.jsonl")
+    assert "\nprompt:       question 1 of 2 in two.jsonl (task=evaluate asks all)\n" in two.out
+    page = (two.folders[0] / "report.html").read_text()
+    assert "prompt, question 1 of 2 in two.jsonl (task=evaluate asks all): let k" in page
+    assert "question 1" not in harness("task=save", "prompt=jsonl", "prompt.path=one.jsonl").out
+
+
 def test_a_long_text_is_shown_by_its_ends() -> None:
     text = "one " * 100 + "the end"
     said = command.ends(text)
