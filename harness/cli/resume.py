@@ -1,6 +1,8 @@
 """`resume=DIR` on the command line: the rest of a sweep, or the upload of a run that is pending."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from harness import machine
@@ -62,7 +64,9 @@ def resumed(arguments: list[str]) -> list[str]:
     if not chosen_primary(flags):
         flags += primary(folder)
     check_folder([*flags, *kept])
+    aged = (folder / "multirun.yaml").stat()
     write_text(folder / "multirun.yaml", text)  # where the disk is full, before Hydra empties it
+    os.utime(folder / "multirun.yaml", ns=(aged.st_atime_ns, aged.st_mtime_ns))
     return ["-m", *flags, *recorded, *kept, *others, f"hydra.sweep.dir={json.dumps(str(folder))}"]
 
 
@@ -125,6 +129,26 @@ def check(folder: Path, typed: list[str]) -> None:
             f"{folder} holds the points of another sweep ({' '.join(map(decoded, before))}), which would be written "
             "over. Choose another hydra.sweep.dir; -m resume=DIR goes on with the one that is there."
         )
+
+
+def keep(folder: Path, typed: list[str]) -> Callable[[], None]:
+    """What puts the `multirun.yaml` that is in `folder` now back as it was, for a resume that found nothing to do: Hydra
+    writes it whatever there is. Does nothing where none was there, or one that was typed otherwise than `typed`."""
+    import yaml
+
+    file = folder / "multirun.yaml"
+    try:
+        text, aged = file.read_text("utf-8"), file.stat()
+        same = list(map(str, yaml.safe_load(text)["hydra"]["overrides"]["task"])) == typed
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        same = False
+
+    def back() -> None:
+        if same:
+            write_text(file, text)
+            os.utime(file, ns=(aged.st_atime_ns, aged.st_mtime_ns))
+
+    return back
 
 
 def _asked(overrides: list[str]) -> set[str]:

@@ -72,6 +72,8 @@ def conclude() -> int:
     if Watch.sign:
         (folder / SIGNATURE).write_bytes(signature.sign(text.encode(), Watch.sign))
     before = sum(ended(point) < Watch.began for point in points)
+    if before == len(points) and problem is None:
+        Watch.keep()
     if before:
         print(lines.resumed(before, len(points) - before, sent))
     if deleted := (tracked or {}).get("deleted"):

@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,9 @@ class Watch:
     first: tuple[float, int] | None = None  # when one was seen finished, and how many were
     done: dict[str, int] = {}  # folders of points that this process knows to be finished, and when
     failed: dict[str, int] = {}  # those that failed before, which run again, and when they did
+    keep: Callable[
+        [], None
+    ]  # puts back what the sweep was asked before, where it had nothing to do
     sign: str | None = None  # private key that signs the sweep's table
     shared: frozenset[str] = frozenset()  # overrides that no point varies
     overrides: tuple[str, ...] = ()  # the sweep's overrides as typed; none in a single run
@@ -104,6 +107,7 @@ class Watch:
             search.check(config)
             resume.check_place(folder, "hydra.sweep.dir")
             resume.check(folder, point.typed(config))
+        Watch.keep = resume.keep(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
         Watch.done, Watch.failed = {}, failed(folder)
         _count(folder)

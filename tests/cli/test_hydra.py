@@ -142,8 +142,11 @@ def test_a_sweep_resumed_with_places_of_hydra_s_is_the_same_sweep(
     named = ["hydra.sweep.subdir=${hydra.job.override_dirname}", "hydra.sweep.dir=runs/x"]
     named += ["hydra.job.config.override_dirname.exclude_keys=[task,track]"]
     assert harness("-m", "task=save", *named, "seed=1,2").code == 0
+    asked = place / "runs" / "x" / "multirun.yaml"
+    was = asked.read_bytes(), asked.stat().st_mtime_ns
     done = process("-m", "resume=runs/x")
     assert done.code == 0 and "2 points were there, 0 were run now." in done.out, done.out
+    assert was == (asked.read_bytes(), asked.stat().st_mtime_ns)
     assert sorted(p.name for p in place.glob("runs/x/*/")) == ["seed=1", "seed=2"]
     assert len((place / "runs/x/sweep.csv").read_text().splitlines()) == 3
 
