@@ -43,6 +43,7 @@ def _run(argv: list[str]) -> int:
     word = bool(argv) and argv[0] in verbs.VERBS
     if {"-h", "--help"} & set(argv):
         try:
+            verbs.check(argv)
             arguments.check_folder(argv)
             told = verbs.described(argv[0]) if word else help.show(config.conf_dir(), argv)
         except HarnessError as problem:
@@ -58,6 +59,7 @@ def _run(argv: list[str]) -> int:
     try:
         import hydra
 
+        verbs.check(argv)
         arguments.check_flags(argv)
         arguments.check_trust(argv)
         arguments.check_blanks(argv)

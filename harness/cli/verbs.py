@@ -4,6 +4,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 
 from harness.errors import ConfigProblem, suggestion
 
@@ -71,6 +72,14 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "completion": completion,
     "complete": complete,
 }
+
+
+def check(argv: list[str]) -> None:
+    """Raise ConfigProblem for a first word that is nearly one of `VERBS`."""
+    word = argv[0] if argv else "-"
+    near = get_close_matches(word, VERBS, n=1, cutoff=0.75)
+    if near and word not in VERBS and not word.startswith("-"):
+        raise ConfigProblem(f"'{word}' is not key=value. Did you mean {near[0]}?")
 
 
 def described(word: str) -> str:

@@ -309,6 +309,8 @@ def _no_pair(word: str, argv: list[str]) -> str:
         return (
             f"{word} is not key=value: {bare}=OPTION. `python -m harness {bare} --help` lists them."
         )
+    if near := get_close_matches(bare, options("task"), n=1, cutoff=0.75):
+        return f"{word} is not key=value. Did you mean task={near[0]}?"
     if bare == "help":
         return f"{word} is not key=value. Did you mean --help?"
     _, equals, value = bare.partition("=")

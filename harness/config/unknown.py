@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from harness import variants
@@ -28,8 +29,8 @@ def unknown_key(key: str, value: str) -> str | None:
     for i, part in enumerate(parts):
         there = {f.name: f.type for f in fields(schema)}
         if part not in there:
-            if i == 0 and parts[1:] and (near := _of_a_task(parts)):
-                return near
+            if i == 0 and parts[1:]:
+                return _of_a_task(parts) or _dotted(parts)
             return _meant(part, value) if i == 0 else _nested(parts[:i], part, list(there))
         inner = there[part]
         if not (isinstance(inner, type) and is_dataclass(inner)):
@@ -49,6 +50,32 @@ def _of_a_task(parts: list[str]) -> str:
     if not tasks or key in ("name", "reads", UNREAD):
         return ""
     return f" Did you mean 'task.{key}'? {' and '.join(f'task={t}' for t in tasks[:4])} read{'s' * (len(tasks) == 1)} it."
+
+
+def _dotted(parts: list[str]) -> str:
+    """For `prun.ratio`: the group or block that was probably meant, with that key; for any other what there is."""
+    rest = ".".join(parts[1:])
+    there = [*schemas(), *(f.name for f in fields(Config) if block(f.name)), "hydra"]
+    near = suggestion(parts[0], there)
+    return (
+        near.replace("'?", f".{rest}'?") if "mean" in near else f"{near} (Each is GROUP.KEY=VALUE.)"
+    )
+
+
+def _run_together(part: str) -> str:
+    """For `trackuri` and `track_uri`: `track.uri`; empty where there is no such key."""
+    known = {
+        group: set().union(*(readable(group, o) for o in variants.sound(group)))
+        for group in schemas()
+    }
+    known |= {f.name: {*block(f.name)} for f in fields(Config) if f.name not in known}
+    whole = {_bare(f"{name}{key}"): f"{name}.{key}" for name, keys in known.items() for key in keys}
+    near = get_close_matches(_bare(part), whole, n=1, cutoff=0.85)
+    return f" Did you mean '{whole[near[0]]}'?" if near else ""
+
+
+def _bare(word: str) -> str:
+    return word.lower().replace("_", "").replace(".", "")
 
 
 def _nested(above: list[str], part: str, known: list[str]) -> str:
@@ -73,7 +100,7 @@ def _meant(part: str, value: str) -> str:
     named = [g for g in owners.get(part, ()) if any(part in readable(g, o) for o in _typed(g))]
     if len(named) == 1:
         return f" Did you mean '{named[0]}.{part}'?"
-    if part not in (*owners, *top) and (near := _of_a_task([part])):
+    if part not in (*owners, *top) and (near := _of_a_task([part]) or _run_together(part)):
         return near
     nested = {k: f"{o[0]}.{k}" for k, o in owners.items() if len(o) == 1}
     groups = [n for n in schemas() if value in options(n) and value != "none"]
