@@ -71,12 +71,13 @@ def _run(argv: list[str]) -> int:
         extras.for_launcher(argv)
         job = sweep.Job(config.register())
         config.check_typed(arguments.parted(argv)[1])
+        swept = bool({*arguments.MULTIRUN} & {*argv})
         sys.argv[1:] = argv = preview.one_point(argv)
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
         try:
-            with preview.readable(argv), sweep.plain():
+            with preview.readable(argv, swept), sweep.plain():
                 app(job)()
         finally:
             with interrupt.held():

@@ -5,10 +5,12 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from itertools import pairwise
 from typing import Any
 
 from harness.cli import point, search
 from harness.cli.arguments import MULTIRUN, SHOWING, parted
+from harness.config import typed
 from harness.config.chain import loader
 from harness.config.grid import values
 from harness.config.literal import CARRIED, MARK, decoded
@@ -18,8 +20,10 @@ UNKNOWN = re.compile(r"^( *[\w.-]+:) \?\?\?$", re.MULTILINE)  # what Hydra fills
 
 
 @contextmanager
-def readable(arguments: list[str]) -> Iterator[None]:
-    """What `--cfg` prints inside the block is shown as it was typed: no text in base64, no omegaconf's ???."""
+def readable(arguments: list[str], swept: bool) -> Iterator[None]:
+    """What `--cfg` prints inside the block is shown as it was typed: no text in base64, no omegaconf's ???. Raises
+    ConfigProblem after it where a run would be refused by a value. swept: it is a point of a sweep, which is not
+    looked at: another point may read its keys."""
     if not {a.partition("=")[0] for a in arguments} & {"--cfg", "-c"}:
         yield
         return
@@ -30,6 +34,24 @@ def readable(arguments: list[str]) -> Iterator[None]:
     finally:
         told = UNKNOWN.sub(r"\1 null  # known once it runs", said.getvalue())
         sys.stdout.write(CARRIED.sub(_typed, told).replace(MARK, ""))
+    if not swept and {"job", *_shown(arguments)} <= {"job", "all"}:
+        _check(arguments)
+
+
+def _shown(arguments: list[str]) -> list[str]:
+    pairs = pairwise([*arguments, ""])
+    named = ((a.partition("="), b) for a, b in pairs)
+    return [a[2] or b for a, b in named if a[0] in ("--cfg", "-c")]
+
+
+def _check(arguments: list[str]) -> None:
+    """Raise ConfigProblem, below what is shown of a job, where its run would be refused by a value."""
+    from omegaconf import OmegaConf
+
+    written: Any = OmegaConf.to_container(_sweep(arguments), resolve=False)
+    written.pop("hydra")
+    if not re.search(r"\$\{(?!literal:|task\.name\})", str(written)):  # what only a run knows
+        typed(OmegaConf.create(written))
 
 
 def _typed(carried: re.Match[str]) -> str:
@@ -50,9 +72,9 @@ def one_point(arguments: list[str]) -> list[str]:
         return arguments
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    flags, typed = parted([a for a in arguments if a not in MULTIRUN])
-    hydra, points, single = [a for a in typed if a.lstrip("+~").startswith("hydra")], 1, []
-    sweep = _sweep([*flags, *typed])
+    flags, asking = parted([a for a in arguments if a not in MULTIRUN])
+    hydra, points, single = [a for a in asking if a.lstrip("+~").startswith("hydra")], 1, []
+    sweep = _sweep([*flags, *asking])
     asked = OverridesParser.create().parse_overrides([*point.swept(sweep)])
     for override in asked:
         if not override.is_sweep_override():
