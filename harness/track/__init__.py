@@ -13,7 +13,7 @@ from harness.snapshot.record import NAME, PENDING, read
 from harness.snapshot.result import write_json
 from harness.track import artifacts, contents, killed, names, orphans, parent, reader
 from harness.track import recorder as beside
-from harness.track.totals import SUMMED, first, summed, totals
+from harness.track.totals import ONCE, SUMMED, first, summed, totals
 
 _sweeps: set[tuple[int, str]] = set()  # (process, folder): those that this process has begun
 
@@ -154,7 +154,7 @@ def summarise(
         )
     try:
         before = _before(store, folder)
-        gone = {key: None for key in ("reason", *SUMMED) if key in before["tags"]}
+        gone = {key: None for key in ("reason", *SUMMED, *ONCE) if key in before["tags"]}
         run_id, earlier, deleted = store.summary(
             folder, sweep_name(folder), parent.tags(folder),
             list(totals(rows, sought, before["metrics"], told[3])), artifacts.of_sweep(folder),

@@ -53,8 +53,8 @@ def commit(folder: Path) -> dict[str, str]:
 
 
 def told(words: str, sentence: str) -> dict[str, str]:
-    """The tags that say what a sweep came to."""
-    return {"verdict": words, "outcome": words, "conclusion": sentence or words}
+    """The tags that say what a sweep came to. Its points have the verdicts, of one word each."""
+    return {"outcome": words, "conclusion": sentence or words}
 
 
 def fixed(sweep: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ BEST = (
 )  # fmt: skip
 
 SUMMED = ("exit_code", "best")  # tags
+ONCE = ("verdict",)  # and what older versions told of a sweep, which is no one word
 
 
 def totals(

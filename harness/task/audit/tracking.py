@@ -184,7 +184,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     return Told(
         names.ended(track.sweep_name(folder), words),
         words,
-        parent.tags(folder) | parent.commit(folder) | parent.told(words, sentence) | ended,
+        _said(folder, words, sentence) | ended,
         dict(parent.parameters(folder)),
         _stepped(totals(rows, evaluated.sought(rows, ways), before, best)),
         "KILLED" if missing else contents.status(rows),
@@ -211,12 +211,18 @@ def _cut(folder: Path, held: dict[str, Any], asked: int | None) -> Told:
     return Told(
         names.ended(track.sweep_name(folder), left.words),
         left.words,
-        parent.tags(folder) | parent.commit(folder) | parent.told(left.words, left.sentence),
+        _said(folder, left.words, left.sentence),
         dict(parent.parameters(folder)),
         _stepped(totals(left.rows, (), held["metrics"])),
         "KILLED",
         before=dict.fromkeys(("verdict", "outcome"), wording.best_first(left.words)),
     )
+
+
+def _said(folder: Path, words: str, sentence: str) -> dict[str, str]:
+    """The tags of a sweep's run, and its verdict, which was its outcome in older versions."""
+    told = parent.told(words, sentence)
+    return {"verdict": words, **parent.tags(folder), **parent.commit(folder), **told}
 
 
 def _typed(folder: Path) -> dict[str, str]:
