@@ -12,7 +12,7 @@ LONGER = 20.0  # seconds from which on a run has such metrics
 
 BATCH = 1000  # metrics per request, the server's limit
 
-Sample = tuple[str, float, int]  # name, value, milliseconds since 1970
+Sample = tuple[str, float, int, int]  # name, value, milliseconds since 1970, which of its name
 
 
 class Watch(threading.Thread):
@@ -44,8 +44,8 @@ class Watch(threading.Thread):
             return []
         inside = [(when, values) for when, values in self._samples if began <= when <= ended]
         return [
-            (f"system/{name}", value, when)
-            for when, values in inside
+            (f"system/{name}", value, when, step)
+            for step, (when, values) in enumerate(inside)
             for name, value in values.items()
         ]
 
@@ -80,6 +80,6 @@ def log(client: Any, run_id: str, watch: Watch | None, began: int, ended: int) -
     from mlflow.entities import Metric
 
     samples = watch.since(began, ended) if watch is not None else []
-    machine = [Metric(name, value, at, i) for i, (name, value, at) in enumerate(samples)]
+    machine = [Metric(*sample) for sample in samples]
     for start in range(0, len(machine), BATCH):
         client.log_batch(run_id, metrics=machine[start : start + BATCH])

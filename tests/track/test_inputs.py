@@ -271,7 +271,8 @@ def test_a_longer_run_shows_what_it_took_of_the_machine():
     watch._samples = [(1000 * second, sample) for second in range(100)]
     short, long = watch.since(0, int(LONGER * 1000) - 1), watch.since(10_000, 60_000)
     assert short == [] and len(long) == 51 * len(sample)
-    assert {name for name, _, _ in long} == {f"system/{name}" for name in sample}
+    assert {name for name, *_ in long} == {f"system/{name}" for name in sample}
+    assert [step for name, *_, step in long if name == long[0][0]] == [*range(51)], "no gaps"
 
 
 @pytest.mark.parametrize(
