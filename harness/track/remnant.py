@@ -33,7 +33,7 @@ class Left(NamedTuple):
 def going(folder: Path) -> dict[str, str]:
     """The tags of a sweep that runs: from its beginning on it says how it goes on where nobody is left to say it."""
     why = f"begun and not at its end; if its process is gone: `{again(folder)}`"
-    return {"reason": why, NOTE: f"**running**: {why}\n\nFolder: `{folder}`"}
+    return {"reason": why, NOTE: f"**running**: {why}\n\nFolder: `{shown(folder)}`"}
 
 
 def again(folder: Path) -> str:
@@ -75,7 +75,7 @@ def complete(client: Any, experiment: str, run: Any, folder: Path) -> None:
     points, _ = parent.adopt(client, run_id, there.runs)
     compared = links.comparison(experiment, run_id, list(points.values()))
     head = f"**{there.words}**\n\n{there.reason[:1].upper()}{there.reason[1:]}\n\n{compared}"
-    tail = f"{description.lasted(worked)}\n\nFolder: `{folder}`"
+    tail = f"{description.lasted(worked)}\n\nFolder: `{shown(folder)}`"
     note = description.fitted(head, there.table, f"\n\n{tail}" if there.table else tail)
     said = {
         **parent.commit(folder),

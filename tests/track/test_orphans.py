@@ -17,7 +17,7 @@ from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 from harness.task.audit import derivation
 from harness.task.audit import tracking as told_of
-from harness.track import contents, orphans, parent, reader
+from harness.track import contents, orphans, parent, reader, remnant
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=16.0)
 ASKING = """
@@ -126,6 +126,12 @@ def test_what_cannot_be_completed_is_killed_and_a_sweeps_point_is_left_to_its_sw
     assert status(run_id) == "FINISHED" and not (point / "pending.json").exists()
     assert process.wait() == 0
     parent._open.clear()
+
+
+def test_a_sweep_that_runs_names_its_folder_as_its_points_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    note = remnant.going(tmp_path / "runs" / "x")["mlflow.note.content"]
+    assert note.endswith("Folder: `runs/x`")
 
 
 WHY = ("select run_uuid, name, status from runs where name like 'prune=none,%'",
