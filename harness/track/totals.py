@@ -1,6 +1,7 @@
 """The metrics of a sweep's run, and the tags that say what its points came to."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ BEST = (
     "per_token_s",
 )  # fmt: skip
 
+# columns of `sweep.csv` that the metrics of a point call otherwise
+OWN = {"error_ratio": "oracle/ratio", "per_token_s": "per_token"}
 SUMMED = ("exit_code", "best")  # tags
 ONCE = ("verdict",)  # and what older versions told of a sweep, which is no one word
 
@@ -38,10 +41,14 @@ def totals(
         for called in (_called(key), *older) if any(known) else ():
             told |= {f"sweep/largest_{called}": max(known), f"sweep/smallest_{called}": min(known)}
     wanted = (*BEST, *sought)
-    told |= {f"best/{key}": nan for key in map(_called, wanted) if f"best/{key}" in before}
+    names = {
+        k: [OWN.get(k, _called(k)), *[k] * (k in OWN and f"best/{k}" in before)] for k in wanted
+    }
+    told |= {f"best/{k}": nan for k in chain(*names.values()) if f"best/{k}" in before}
     for row in rows if best else ():
         if row["point"] == best:
-            told |= {f"best/{_called(k)}": float(row[k]) for k in wanted if _number(row.get(k))}
+            figures = {k: float(row[k]) for k in wanted if _number(row.get(k))}
+            told |= {f"best/{n}": value for k, value in figures.items() for n in names[k]}
     yield from ((key, value, 0) for key, value in told.items())
 
 

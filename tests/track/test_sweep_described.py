@@ -94,6 +94,11 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     kept = {key: value for key, value, _ in totals(rows, ["evaluate.contains"], older)}
     assert kept["sweep/largest_evaluate.contains"] == 1.0, "as an older version called it"
     assert kept["best/contains"] != kept["best/contains"], "none is best any more"
+    row = {"verdict": "exact", "point": "0", "error_ratio": 0.5, "per_token_s": 0.1, "kv_bytes": 9}
+    own = {"best/oracle/ratio": 0.5, "best/per_token": 0.1, "best/kv_bytes": 9.0}
+    assert {k: v for k, v, _ in totals([row], (), (), "0") if "best/" in k} == own, "as the point's"
+    corrected = {key: value for key, value, _ in totals([row], (), ["best/error_ratio"], "0")}
+    assert corrected["best/error_ratio"] == 0.5, "where an older version called it so"
     assert not any(step for *_, step in told), (
         "of a series the last point's would pose as the sweep's"
     )

@@ -24,7 +24,7 @@ from harness.task.audit.finding import Finding
 from harness.task.audit.source import Run, ask, lookup, mlflow_of, read, search
 from harness.task.audit.tracking import Told
 from harness.track import contents, description, parent, reader
-from harness.track.totals import BEST
+from harness.track.totals import BEST, OWN
 
 # where a run lies and who made it: a record may be moved
 PLACE = ("folder", "host", "directory", "sweep", "sweep.point", "process")
@@ -33,7 +33,7 @@ RESULT = ("verdict", "outcome", "conclusion", "itself", "answer", "bitwise_equal
           "parent_snapshot_id")  # fmt: skip
 SHARES = ("contains", "exact")
 FIGURES = {f"{section}/{name}" for section, names in (
-    ("best", (*SHARES, *BEST)), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
+    ("best", (*SHARES, *BEST, *OWN.values())), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
 ) for name in names}  # fmt: skip
 CLAIM = re.compile(
     rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b"
