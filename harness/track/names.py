@@ -76,8 +76,8 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
     words = typed if name == "experiment" and typed else [*models, *lists, name, *typed]
     said = " ".join(words if words[1:] or typed else filter(None, (name, options.get("model"))))
     while len(said) > ALONE and words[1:]:
-        said = " ".join([*(words := words[:-1]), "..."])
-    return said if len(said) <= NAMED else said[: NAMED - 3] + "..."
+        said = _closed(" ".join([*(words := words[:-1]), "..."]))
+    return short(said, NAMED)
 
 
 def _listed(values: str) -> str:
@@ -95,7 +95,16 @@ def _plain(key: str, value: str) -> bool:
 
 def _cut(said: str) -> str:
     """One value of a name, that of a key whole but for what is long."""
-    return said if len(said) <= TEXT else f"{said[: TEXT - 3].rstrip()}..."
+    return short(said, TEXT)
+
+
+def short(said: str, most: int) -> str:
+    """How `said` begins where it has more than `most` characters; a quotation that the cut leaves open is closed."""
+    return said if len(said) <= most else _closed(f"{said[: most - 4].rstrip()}...")
+
+
+def _closed(said: str) -> str:
+    return said + '"' * (said.count('"') % 2)
 
 
 def within(place: str) -> str:
@@ -111,13 +120,16 @@ def within(place: str) -> str:
 def point(folder: Path) -> str:
     """What a sweep's point was asked that its others were not, by its values where these say of what they are
     (`random 0.25`)."""
-    told = _read(contents.varied(folder))
-    offered = {
-        key: {*re.split(r"[,()]", text)} for key, text in contents.axes(folder.parent).items()
-    }
-
+    axes = contents.axes(folder.parent)
+    varied = contents.varied(folder)
+    told = _read(varied, axes)
+    for key, place in (o.lstrip("+~").partition("=")[::2] for o in varied):
+        if key in contents.PLACES and key in axes:
+            places = axes[key].split(",")
+            told[key] = dict(zip(places, apart(places), strict=True)).get(place, told[key])
+    offered = {key: {*re.split(r"[,()]", text)} for key, text in axes.items()}
     text = " ".join(_said(told, offered))
-    return LONG.sub(lambda digits: f"{float(digits[0]):.4g}", text)[:NAMED]
+    return short(LONG.sub(lambda digits: f"{float(digits[0]):.4g}", text), NAMED)
 
 
 def _said(
@@ -149,9 +161,7 @@ def brief(key: str, values: str) -> str:
     """What a sweep was asked, in a word: a task by its name alone, and its own keys without it."""
     if key == "task" and "," not in values:
         return values
-    if len(values) > SWEPT:
-        values = f"{values[: SWEPT - 3].rstrip()}..."
-    return f"{key.removeprefix('task.')}={values}"
+    return f"{key.removeprefix('task.')}={short(values, SWEPT)}"
 
 
 def ranked(told: Mapping[str, T]) -> dict[str, T]:
@@ -169,12 +179,13 @@ def ranked(told: Mapping[str, T]) -> dict[str, T]:
     return {key: told[key] for key in sorted(told, key=place)}
 
 
-def _read(overrides: Iterable[str]) -> dict[str, str]:
-    """What was typed, ranked, without what nothing reads (a budget of no policy) and what the rest says better (a
-    model by its place)."""
+def _read(overrides: Iterable[str], varied: Iterable[str] = ()) -> dict[str, str]:
+    """What was typed, ranked, without what nothing reads (a budget of no policy, unless points are told apart by it) and
+    what the rest says better (a model by its place). varied: the keys that a sweep goes through."""
     told = ranked(dict(map(_pair, overrides)))
     if told.get("prune") == PALE[0]:
-        told = {key: value for key, value in told.items() if key not in contents.BUDGET}
+        passed = {*contents.BUDGET} - {*varied}
+        told = {key: value for key, value in told.items() if key not in passed}
     if "model.path" in told and told.get("model") == contents.PLACED:
         del told["model"]
     return told

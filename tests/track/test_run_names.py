@@ -94,13 +94,16 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
         (["prune=none,random", "quantize=none,int8"], {"prune=none quantize=int8": "prune=none int8",
                                                        "prune=random quantize=none": "random quantize=none"}),
         (["prune.ratio=0.25,0.5"], {"prune.ratio=0.25": "ratio=0.25"}),
-        (["prune=none,tova", "prune.ratio=0.25,0.5"], {"prune=none prune.ratio=0.25": "prune=none"}),
+        (["prune=none,tova", "prune.ratio=0.25,0.5"], {"prune=none prune.ratio=0.25": "prune=none 0.25",
+                                                           "prune=none prune.ratio=0.5": "prune=none 0.5"}),
+        (["prune=none,tova", "prune.ratio=0.25"], {"prune=none": "prune=none"}),
         (["seed=1,2", "steps=8,9", "dtype=float32,float64", "prune.ratio=0.25,0.5", "prune=random,tova"],
          {"seed=1 steps=9 dtype=float64 prune.ratio=0.5 prune=tova": "tova 0.5 float64 seed=1 steps=9"}),
         (["seed=1,2", "sampling.seed=3,4"], {"seed=1 sampling.seed=3": "sampling.seed=3 seed=1"}),
         (["prune=random", "prune.seed=3,4"], {"prune.seed=3": "prune.seed=3"}),
         (["compact=true,false"], {"compact=true": "compact=true"}),
         (["model.path=a/b,a/c"], {"model.path=a/b": "b"}),
+        (["snapshot=x/a/1,x/b/1"], {"snapshot=x/a/1": "a", "snapshot=x/b/1": "b"}),
     ],
 )  # fmt: skip
 def test_a_points_name_begins_with_what_tells_it_apart(tmp_path, typed, points):
@@ -168,6 +171,24 @@ def test_an_audit_is_named_by_what_it_is_of(tmp_path, place, said):
         key: value
         for key, value, _ in metrics.metrics({"audit": {"run_again": 1, "bitwise": True}})
     }.items()
+
+
+def test_a_text_that_is_cut_leaves_no_quotation_mark_open(tmp_path):
+    from harness.cli.arguments import literal_text
+
+    said = "let k be 5 . the bird sang in the tree ."
+    typed = literal_text([f"text={said}", "prune=snapkv", "cache=view", "save=gzip", "seed=1"])
+    name = names.asked("experiment", typed, {})
+    assert name.count('"') == 2 and '"let k be 5 . the bi..."' in name
+    again = names.asked("audit", ["run=x"], {"task": "audit"}, f"{'x ' * 12}{name}")
+    assert again.endswith(' ..."') and again.count('"') == 2, "where the words end inside of it"
+    assert names.short("plain words", 9) == "plain..."
+    (tmp_path / "multirun.yaml").write_text(
+        json.dumps(
+            {"hydra": {"overrides": {"task": literal_text(["-m", f'text="{said * 4}","b"'])[1:]}}}
+        )
+    )
+    assert track.sweep_name(tmp_path).endswith('..."')
 
 
 def test_a_sweep_names_its_task_once_and_that_ones_keys_without_it():

@@ -164,7 +164,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     ended = summed(folder, rows, point, marked, not missing, sentence)
     alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]
     alone += [summed(folder, rows, "", summary.once_marked(rows, ways), not missing, sentence)]
-    alone += [{**told, "best": wording.by_last_part(told.get("best", ""))} for told in alone]
+    alone += [{**told, "best": wording.once_named(told.get("best", ""))} for told in alone]
     once_best = [told for told in alone if told.get("best") == held["tags"].get("best")]
     before = held["metrics"]  # what an earlier try counted, and is zero now
     broken = any(row["verdict"] == "failed" for row in rows)

@@ -50,9 +50,9 @@ def best_first(said: str) -> str:
     return COUNTS.sub(ordered, said)
 
 
-def by_last_part(name: str) -> str:
-    """A point's name as it was while a policy's own seed was called as the run's is."""
-    return re.sub(r"\b\w+\.(?=(?:seed|steps)=)", "", name)
+def once_named(name: str) -> str:
+    """A point's name as it was while a policy's own seed was called as the run's is, and no policy had no budget."""
+    return re.sub(r"\b\w+\.(?=(?:seed|steps)=)|(?<=\bprune=none) (?:tokens=)?[\d.]+", "", name)
 
 
 def older(sentences: list[str], there: str | None, rows: list[Result] | None = None) -> str:
