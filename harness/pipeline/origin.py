@@ -19,6 +19,7 @@ from harness.snapshot.elements import BY_NAME
 
 PLACE = ("option", "id", "path")  # of a model: where it comes from
 _RECORDED: set[str] = set()
+TOKENS = "token_buffer"
 # options that do not say by themselves which model it is
 UNNAMED = ("None", "path", "shape", "wrapped")
 # what a config says of the shapes of its weights, outermost first
@@ -95,7 +96,18 @@ def _check(cfg: Any, manifest: dict[str, Any], source: dict[str, Any]) -> None:
         differ = [Difference(label, "weights", was, now)]
         chosen_now = {"option": cfg.model.name, "id": cfg.model.id, "path": cfg.model.path}
         load = typed(source, chosen_now)
-        raise RestoreRefused(place, differ, fits=fits(saved, live), load=load)
+        problem = RestoreRefused(place, differ, fits=fits(saved, live), load=load)
+        problem.known = read(manifest)
+        raise problem
+
+
+def read(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the `manifest` of a snapshot says of its tokens, as keys of a `result.json`."""
+    tokens = [e for e in manifest["elements"] if e["name"] == TOKENS]
+    return {
+        "elements": [{"name": e["name"], "digest": e["digest"]} for e in tokens],
+        "size": {"tokens": manifest["tokens"]},
+    }
 
 
 def typed(source: Any, now: Mapping[str, Any]) -> str:

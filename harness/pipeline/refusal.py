@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.config import Config
 from harness.errors import NotRestored, RestoreRefused, SnapshotInvalid
+from harness.pipeline import origin
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.finish import modelled
 from harness.pipeline.session import WRITING
@@ -14,8 +15,6 @@ from harness.save import store
 from harness.snapshot.digest import digest_document
 from harness.snapshot.elements import MODEL
 from harness.snapshot.state import State
-
-TOKENS = "token_buffer"
 
 
 def foreseen(cfg: Config, manifest: Mapping[str, Any], say: Say) -> None:
@@ -37,10 +36,11 @@ def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None
     except (RestoreRefused, SnapshotInvalid) as problem:
         live = session.documents
         digests = {name: digest_document([[], live.get(name)]) for name in MODEL}
-        digests |= {e["name"]: e["digest"] for e in manifest["elements"] if e["name"] == TOKENS}
+        known = origin.read(manifest)
+        loaded = [{"name": name, "digest": digest} for name, digest in digests.items()]
         problem.known = {
-            "elements": [{"name": name, "digest": digest} for name, digest in digests.items()],
-            "size": {"tokens": manifest["tokens"]},
+            **known,
+            "elements": [*loaded, *known["elements"]],
             "model": modelled(session),
             "environment": session.environment(),
         }

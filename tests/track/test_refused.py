@@ -34,6 +34,10 @@ def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
     refused, its, other = run("task=resume", "snapshot=a", "dtype=float64", "steps=2", code=3)
     assert its == read and other != model
     assert refused.inputs.dataset_inputs[0].dataset.name == "prompt snapshot"
+    done = harness("task=resume", "snapshot=a", "model=tiny_gpt2", "steps=2", track="mlflow")
+    unread = there.get_run(record.read(done.folders[-1] / "result.json")["mlflow"]["run_id"])
+    assert done.code == 3 and [d.dataset.digest for d in unread.inputs.dataset_inputs] == [read]
+    assert not unread.inputs.model_inputs, "none was loaded"
     damaged, its, same = run("fault=bit_flip", "steps=2", code=3)
     assert its == read and same == model
     for told in (refused, damaged):
