@@ -7,6 +7,10 @@ _SAID = {
     "NameResolutionError": "there is no such host",
     "ReadTimeoutError": "it takes the request and does not answer",
     "ConnectTimeoutError": "it does not answer",
+    "error code 401": "it asks for a name and a password, and MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
+    "MLFLOW_TRACKING_TOKEN) are not set here, or are not what it takes",
+    "error code 403": "it knows who asks (MLFLOW_TRACKING_USERNAME), who may not write to this experiment there; its owner "
+    "gives that permission, or give another track.experiment",
     "No space left": "the disk is full",
     "disk is full": "the disk is full",
     "readonly database": "it can only be read",

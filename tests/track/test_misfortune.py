@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tracking import ENV, ROOT, kill, whole
@@ -17,6 +19,7 @@ from harness.cli import point, remote
 from harness.errors import DiskFull, InputProblem, TooLong, disk_is_full
 from harness.pipeline.finish import remedy
 from harness.snapshot import record
+from harness.task.audit import target
 from harness.track.reasons import plain
 
 HANGS = """
@@ -136,6 +139,29 @@ def test_a_full_disk_is_no_server_that_is_away():
         == "the disk is full"
     )
     assert "server" not in remedy(Path("runs/1"))
+
+
+@pytest.mark.parametrize("code, said", [(401, "asks for a name and a password"), (403, "may not write")])  # fmt: skip
+def test_a_server_that_does_not_let_one_in_is_told_in_plain_words(tmp_path, code, said):
+    """Also where an audit cannot look up a run there, which it may well have."""
+
+    class Closed(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(code)
+
+        do_POST = do_GET
+
+        def log_message(self, *words) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Closed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = SimpleNamespace(name="mlflow", uri=f"http://127.0.0.1:{server.server_port}",
+                                   experiment="harness", artifact_limit_mb=16.0)  # fmt: skip
+        cfg = SimpleNamespace(track=settings, runs_dir=str(tmp_path), run="0" * 32)
+        with pytest.raises(InputProblem, match=f"cannot be looked up: http.*{said}"):
+            target.located(cfg)
+        server.shutdown()
 
 
 def test_a_point_is_run_by_one_process_at_a_time(tmp_path, capsys):

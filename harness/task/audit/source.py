@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,28 @@ def read(path: Path, kind: type = dict) -> Any:
 def ask(cfg: Config, question: Callable[[Any], Any]) -> Any:
     """What `question` makes of the client of the audit's own tracking store; None where there is none or it is
     away. A record's URI is never contacted."""
+    with suppress(Unreachable):
+        return _asked(cfg, question)
+
+
+def _asked(cfg: Config, question: Callable[[Any], Any]) -> Any:
+    """The same. Raises Unreachable."""
     track = getattr(cfg, "track", None)
     if track is None or track.name == "none":
         return None
     local = track.name == "mlflow" and track.uri is None
     if local and not (Path(cfg.runs_dir) / "mlflow.db").is_file():
         return None
+    return tracker(track, cfg.runs_dir).ask(question)
+
+
+def away(cfg: Config) -> str:
+    """Why the audit's own tracking store cannot be asked; empty where it can, or where there is none."""
     try:
-        return tracker(track, cfg.runs_dir).ask(question)
-    except Unreachable:
-        return None
+        _asked(cfg, lambda client: None)
+    except Unreachable as problem:
+        return str(problem).removeprefix("cannot track to ").rstrip(".")
+    return ""
 
 
 def mlflow_of(record: Path) -> Run:

@@ -10,7 +10,7 @@ from harness.process import shown
 from harness.report.sweep.page import TABLE, read_csv
 from harness.snapshot.manifest import NAME as MANIFEST
 from harness.task.audit import download, unfinished
-from harness.task.audit.source import Run, lookup
+from harness.task.audit.source import Run, away, lookup
 from harness.track import description, provenance
 from harness.track.parent import ABOVE
 
@@ -70,6 +70,8 @@ def _unrecorded(cfg: Config, run: Run | None, above: Run | None) -> str:
     """Why a run of this id, `run` where there is one, has no record, as the end of a message. above: the run that it
     is below."""
     store = cfg.track.uri or f"the tracking store of {cfg.runs_dir}"
+    if run is None and (why := away(cfg)):
+        return f" cannot be looked up: {why}. A folder needs no store."
     if run is None:
         return (
             f": {store} knows no such run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; "
