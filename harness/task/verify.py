@@ -72,6 +72,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     else:
         by = f", signed by {record['signed_by']}" if record["signed_by"] else ""
         files = machine.many(len(manifest["files"]) if manifest else 0, "file")
+        words = len(manifest["tokenizer_files"]) if manifest else 0
+        files += f" and of {words} of its tokenizer" * bool(words)
         what = f"every byte of its {files} matches its digest{by}"
         say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
         if manifest and (needed := _needed(manifest, snapshot)):

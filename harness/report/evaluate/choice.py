@@ -12,6 +12,7 @@ SAFE = (
     f"{100 * WORSE:g} percentage points below it"
 )  # what a cell is chosen for
 CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
+BLIND = 0.1  # share of answers that could be lost unseen, from which on what is said of safety begins with that
 PARTS = {25: "a quarter", 50: "half", 75: "three quarters"}  # of the bytes, in percent
 
 ALIKE = ("prune", "quantize", "budget", "cache")  # a cell, however it was asked
@@ -34,6 +35,8 @@ def conclusion(rows: list[Row]) -> str:
         return " ".join([_none(near, whole, when), *_otherwise(right, near)])
     lost = _less_likely(rows, winner)
     head = f"{CHOICE}{' by right answers' * bool(lost)}{when}"
+    if _blind(winner):
+        head += f", as far as {prompts} can tell"
     share = _share(winner["kv_bytes"] / whole["kv_bytes"])
     said = [
         f"{head}: {name(winner)} ({_beside(winner, whole)}, {share} of the bytes).",
@@ -47,6 +50,9 @@ def pills(rows: list[Row]) -> list[dict[str, str]]:
     """What stands above the page, as `html.page` has it: the cell to choose, or that there is none; nothing where
     there was none to choose from."""
     whole, winner = full(rows), best(rows)
+    if winner and _blind(winner):
+        said = f"{name(winner)}: {hits(winner)} of {winner['n']} right"
+        return [{"text": said, "kind": "fair", "sign": "?"}]
     if winner:
         said = f"{name(winner)}: {100 * winner['value']:.3g}% right"
         return [{"text": said, "kind": "good", "sign": "\u2713"}]
@@ -100,12 +106,17 @@ def _beside(row: Row, whole: Row) -> str:
     return f"{said}, {hits(whole)} with the full cache"
 
 
+def _blind(winner: Row) -> bool:
+    """Whether so few prompts were asked that a cell which lost much could look like this one."""
+    return bool(winner["delta_low"] <= -BLIND)
+
+
 def _missed(winner: Row) -> str:
     """The largest loss that the interval of the paired difference leaves room for, in a sentence."""
     prompts = many(winner["n"], "prompt")
     if winner["delta_low"] >= 0:
         return f"No loss shows in {prompts}."
-    return f"{prompts} could miss a loss of up to {-100 * winner['delta_low']:.0f} points."
+    return f"{'They' if _blind(winner) else prompts} could miss a loss of up to {-100 * winner['delta_low']:.0f} points."
 
 
 def _less_likely(rows: list[Row], winner: Row) -> str:

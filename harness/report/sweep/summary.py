@@ -247,7 +247,9 @@ def closing(
         label += " so far" * bool(total and len(rows) < total)
         best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
-        lines += [say.labelled("conclusion", spread)] * bool(spread and not best)
+        ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
+        plain = spread or measured(rows) * bool(ended[1:])  # where no point is to be chosen
+        lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
     lines += _failed(folder, rows)

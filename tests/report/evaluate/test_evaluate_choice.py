@@ -20,11 +20,14 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     assert [pill["kind"] for pill in pills(nothing)] == ["soft"]
     right = [row("none", 1.0, 100), row("random", 1.0, 10)]
     assert conclusion(right) == (
-        "Smallest safe choice: random 10% (8 of 8 right, 10% of the bytes). "
-        "8 prompts could miss a loss of up to 34 points."
+        "Smallest safe choice, as far as 8 prompts can tell: random 10% (8 of 8 right, 10% of the bytes). "
+        "They could miss a loss of up to 34 points."
     )
-    told = {"text": "random 10%: 100% right", "kind": "good", "sign": "\u2713"}
-    assert pills(right) == [told]
+    few = {"text": "random 10%: 8 of 8 right", "kind": "fair", "sign": "?"}
+    assert pills(right) == [few]
+    enough = {"text": "random 10%: 100% right", "kind": "good", "sign": "\u2713"}
+    many = [right[0], {**right[1], "n": 100, "delta_low": -0.04}]
+    assert pills(many) == [enough] and "can tell" not in conclusion(many)
     parts = {10: "10%", 25: "a quarter", 50: "half", 75: "three quarters"}
     for size, part in parts.items():
         assert f", {part} of the bytes)" in conclusion([right[0], row("random", 1.0, size)])
@@ -36,9 +39,7 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     assert "(198 of 200 right, 8 with the full cache, 10% of the bytes)" in fewer
     before = [{**row(p, v, n), "asked": "before"} for p, v, n in (("none", 1.0, 100), ("random", 0.5, 10))]  # fmt: skip
     both = conclusion([*right, *before])
-    head = (
-        "Smallest safe choice where the question is asked after pruning: random 10% (8 of 8 right"
-    )
+    head = "Smallest safe choice where the question is asked after pruning, as far as 8 prompts can tell: random 10% (8 of 8 right"
     assert both.startswith(head)
     assert both.endswith(" Asked before pruning: 4 of 8 right, 8 with the full cache.")
     timed = [row | {"per_token_s": 1e-3 * row["kv_bytes"]} for row in right]
@@ -77,7 +78,9 @@ def test_a_conclusion_says_where_the_expected_text_is_less_likely() -> None:
     cell = full | {"prune": "random", "budget": 0.1, "kv_bytes": 10, "delta": 0.0, "delta_low": -0.3, "delta_high": 0.3}  # fmt: skip
     nll = cell | {"measure": "nll", "delta": 0.15, "delta_low": 0.1, "delta_high": 0.2}
     told = conclusion([full, cell, nll])
-    assert told.startswith("Smallest safe choice by right answers: random 10%")
+    assert told.startswith(
+        "Smallest safe choice by right answers, as far as 8 prompts can tell: random 10%"
+    )
     assert told.endswith(
         " The expected text is measurably less likely with it (0.15 nats a token, 16% of perplexity)."
     )

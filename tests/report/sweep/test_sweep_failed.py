@@ -136,3 +136,22 @@ def test_how_to_go_on_is_said_once_and_why_nothing_was_uploaded(tmp_path):
     failing = [*rows[1:], {**rows[0], "verdict": "failed", "reason": "boom"}]
     (line,) = (one for one in summary.closing(tmp_path, failing, 2, []) if "resume=" in one)
     assert line.startswith("run again: ") and "once its cause is mended" in line
+
+
+def test_where_no_point_is_to_be_chosen_the_conclusion_is_what_was_measured(tmp_path):
+    """Two caches that came back alike, beside a third that failed: no best point, and no silence."""
+    rows = points({"cache": "view"}, {"cache": "static"}, {"cache": "cloned"})
+    for row in rows:
+        row |= {
+            "verdict": "equivalent",
+            "stored_bytes": 2048,
+            "error_ratio": 0.5,
+            "kept_tokens": 9,
+            "tokens": 9,
+        }
+    rows[2] |= {"verdict": "failed", "exit_code": 2, "reason": "boom"}
+    both = [line for line in summary.closing(tmp_path, rows, 3, []) if line[:10] == "conclusion"]
+    told = "Varied: cache; the largest error is 0.5 of rounding's own (2 allowed); 2 KiB on disk."
+    assert [line.split(maxsplit=1)[1] for line in both] == [told]
+    rows[0]["verdict"] = rows[1]["verdict"] = "failed"
+    assert "conclusion" not in "".join(summary.closing(tmp_path, rows, 3, [])), "nothing came out"
