@@ -55,7 +55,7 @@ def _pair(override: str) -> tuple[str, str]:
 def _composed(group: str, overrides: Sequence[str]) -> list[str]:
     """The options of `group` as Hydra composes them; none where our own look at the files is enough. A sweep's
     experiments and tasks one after the other."""
-    places = (*schemas(), "experiment")
+    places = schemas()
     typed = [(key, v) for key, v in map(_pair, overrides) if key in places and _NAMES.fullmatch(v)]
     named = [(key, option) for key, v in typed for option in v.split(",")]
     if not chain.needed(named):
@@ -173,10 +173,12 @@ def _check_option(override: str) -> None:
             f"{typed} takes away what every run needs: {typed[1:]}=OPTION. "
             f"`python -m harness {typed[1:]} --help` lists them."
         )
-    if group in (*schemas(), "experiment") and value.startswith("["):
+    if group in schemas() and value.startswith("["):
         raise ConfigProblem(
             f"{override}: one option of {group} at a time; `-m {group}=a,b` runs one after the other."
         )
+    if group == "experiment":  # several are composed, one on the other
+        value = value.removeprefix("[").removesuffix("]").replace(" ", "")
     for option in value.split(",") if group in (*schemas(), "experiment") else ():
         if _NAMES.fullmatch(value) and option not in variants.options(group):
             raise ConfigProblem(

@@ -67,7 +67,7 @@ WRONG = {
     "~restore.divice": "there is no restore.divice here to take away",
     "prune=chain prune.stages.5.ratio=0.3": "prune.stages has 2 entries, and they are counted from 0",
     "cache.branches.x=1": "cache.branches is one value and has no keys below it: cache.branches=...",
-    "experiment=[a,b]": "experiment=[a,b]: one option of experiment at a time; `-m experiment=a,b` runs one",
+    "experiment=[precision,isolatoin]": "'isolatoin' is not an option of experiment. Did you mean 'isolation'?",
     "--cfg job prune=snapkv prune.ratio=half": "prune.ratio=half is not possible: give a number.",
     "foo.bar=3": "'foo.bar' is not a key of the configuration. There is: cache, compare",
     "restor.strict=false": "Did you mean 'restore.strict'?",
