@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
+from harness.machine import many
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
 from harness.snapshot.words import numbered, purpose, quoted
 
@@ -58,7 +59,9 @@ def _drifted(result: Mapping[str, Any]) -> str:
 
 def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
-    often, words = _often(result), _in_words(result)
+    often, words = _often(result), _in_words(result, first)
+    if other := drawn(result):
+        return _drawn(result, other)
     if meant := on_purpose(result):
         came, purpose, kept = meant
         where = "" if first is None else f", first at step {first + 1}{words}"
@@ -69,6 +72,30 @@ def _diverged(result: Mapping[str, Any]) -> str:
         return f"Another thought: other tokens{_turn(result)}, {_apart(result)}"
     step = f"at step {first + 1}{_turn(result)}" + f", in {often}" * bool(often)
     return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
+
+
+def drawn(result: Mapping[str, Any]) -> list[int]:
+    """The steps, counted from 1, after which a run that need not choose the most likely token drew another one; 0 is
+    that of the stored logits, before any step. Empty of a greedy run, and where the record has no ids of both."""
+    sampler, text = result.get("sampler") or {}, result.get("text") or {}
+    plain = sampler.get("name", "greedy") == "greedy" and sampler.get("repetition_penalty", 1) == 1
+    if plain or result.get("task") == "chat":  # whose ids are those of its last turn
+        return []
+    ids = zip(text.get("token_ids") or [], text.get("restored_ids") or [])
+    return [step for step, (one, two) in enumerate(ids) if one != two]
+
+
+def _drawn(result: Mapping[str, Any], other: list[int]) -> str:
+    """Of such a run: its tokens are others, be the most likely ones the same or not."""
+    words = _in_words(result, other[0] - 1)
+    step = f"at step {other[0]}" if other[0] else "before any step"
+    often = f"{len(other)} of {many(len(result['text']['token_ids']), 'draw')}"
+    if meant := on_purpose(result):
+        came, purpose, kept = meant
+        lost = f", {_apart(result)}" * (_apart(result) == NO_NUMBERS)
+        said = f"another token than the full cache's in {often}, first {step}{words}"
+        return f"{came}{purpose}: {said}{lost}{kept}"
+    return f"Another thought {step}, in {often}: another token is drawn{words}, {_apart(result)}"
 
 
 def _in_turn(result: Mapping[str, Any]) -> str:
@@ -101,9 +128,10 @@ def on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
     return came, done[0].upper() + done[1:], f", with {few} of {tokens} tokens kept" * fewer
 
 
-def _in_words(result: Mapping[str, Any]) -> str:
-    """The first other token in words, where the texts are of the row that has it."""
-    text, first = result.get("text") or {}, (result.get("metrics") or {}).get("first_divergence")
+def _in_words(result: Mapping[str, Any], first: int | None) -> str:
+    """The first other token in words, where the texts are of the row that has it. first: the step that made it, from
+    0; -1 for the stored logits."""
+    text = result.get("text") or {}
     if text.get("apart"):
         return _bracket(result, quoted(*text["apart"])) or _ids(result, text)
     ids = [*zip(text.get("token_ids") or [], text.get("restored_ids") or [])]

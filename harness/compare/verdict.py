@@ -50,6 +50,8 @@ def decide(
     soundness: Soundness | None = None,
     against: str = "the uninterrupted run",
     stored: Mapping[str, Any] | None = None,
+    given: int = 0,
+    drawn: bool = False,
 ) -> tuple[str, str]:
     """`(verdict, reason)` for logits `[batch, steps, vocab]` of the restored and the plain path.
 
@@ -58,6 +60,7 @@ def decide(
     waived: identity differences that were overridden; with any, the best verdict is `drifted`.
     soundness: of the plain paths (None: judged elsewhere). against: what `plain` is, in words.
     stored: `errors` of the logits that came with the state; None where they are the very same.
+    given: the first so many steps read a text. drawn: the tokens after it need not be the most likely ones.
     """
     if soundness is not None and not soundness.sound:
         return "unsound", soundness.reason
@@ -75,9 +78,10 @@ def decide(
     if apart is not None and (metrics["bitwise_equal"] or not apart[0]):
         within, rule = apart
     if other_token is not None and not (within and _explained(restored, plain, noise)):
-        who = f"step {other_token} chooses" if other_token else "the stored logits choose"
+        verb = "draw" if drawn else "choose"
+        who = f"step {other_token} {verb}s" if other_token else f"the stored logits {verb}"
         first = metrics.get("first_divergence")
-        if first is not None and first + 1 < (other_token or 0):
+        if first is not None and first < given and first + 1 < other_token:
             who = f"of what was generated, {who}"  # an earlier step read what was given
         return "diverged", f"{who} another token; {rule}"
     if within:

@@ -34,7 +34,8 @@ class Rollout:
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
     chunks: in which lengths `fed` was fed. ended: every row came to its end. stored: `[batch, vocab]`,
     the logits that `ids[:, 0]` was chosen from. tail: what would be stored of `fed`. past: the layers that
-    the runner holds at its end.
+    the runner holds at its end. given: how many of `fed` a text gave, before what was generated. drawn: what
+    was generated need not be the most likely token.
     """
 
     logits: torch.Tensor
@@ -47,6 +48,8 @@ class Rollout:
     stored: torch.Tensor | None = None
     tail: Tail = ()
     past: Past = ()
+    given: int = 0
+    drawn: bool = False
 
     @property
     def said(self) -> torch.Tensor:
@@ -162,6 +165,8 @@ def drive(
         stored,
         tail_of(states, sum(lengths)),
         past_of(states),
+        count,
+        not sampler.plain,
     )
 
 

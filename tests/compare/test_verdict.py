@@ -50,9 +50,16 @@ def test_a_step_that_read_what_was_given_is_told_from_the_first_that_generated_a
     floor = metrics.worst([metrics.compare(ORACLE.float(), PLAIN, IDS)])
     rest = floor, errors(other, PLAIN, ORACLE)
     assert got["first_divergence"] == 0
-    said = decide(other, PLAIN, got, *rest, 3, ())[1]
+    said = decide(other, PLAIN, got, *rest, 3, (), given=1)[1]
     assert said.startswith("of what was generated, step 3 chooses another token; ")
-    assert decide(other, PLAIN, got, *rest, 1, ())[1].startswith("step 1 chooses another token; ")
+    assert decide(other, PLAIN, got, *rest, 1, (), given=1)[1].startswith("step 1 chooses another")
+    sampled = decide(other, PLAIN, got, *rest, 3, (), drawn=True)[1]
+    assert sampled.startswith("step 3 draws another token; "), (
+        "no text was read, and nothing says so"
+    )
+    assert decide(other, PLAIN, got, *rest, 0, (), drawn=True)[1].startswith(
+        "the stored logits draw "
+    )
     unknown = decide(other, PLAIN, {**got, "first_divergence": None}, *rest, 3, ())[1]
     assert unknown.startswith("step 3 chooses another token; ")
 

@@ -41,6 +41,39 @@ def test_a_sentence_says_in_how_many_steps_another_token_is_most_likely():
         )
 
 
+def test_a_sentence_of_drawn_tokens_counts_draws_and_not_the_most_likely_ones():
+    """Whatever is most likely at a step, a reader sees the texts, which part where another token was drawn."""
+    figures = {"max_abs_diff": 1.0, "first_divergence": 1, "top1_agreement": 0.75}
+    text = {
+        "continuation": "a b c d",
+        "restored": "a b x y",
+        "token_ids": [1, 2, 3, 4],
+        "restored_ids": [1, 2, 5, 6],
+    }
+    result = {
+        "verdict": "diverged",
+        "metrics": figures,
+        "text": text,
+        "curves": {"restored": {"kl": [0.1] * 3}},
+    }
+    said = (
+        'in 2 of 4 draws: another token is drawn ("a b x" where the uninterrupted run says "a b c")'
+    )
+    sampled = {**result, "sampler": {"name": "sample", "repetition_penalty": 1.0}}
+    assert conclusion(sampled).startswith(f"Another thought at step 2, {said}")
+    pruned = {**sampled, "pruned": True, "size": {"tokens": 9, "kept_tokens": 5}}
+    told = 'Pruning: another token than the full cache\'s in 2 of 4 draws, first at step 2 ("a b x" where the full'
+    assert conclusion(pruned).startswith(told)
+    penalized = {**result, "sampler": {"name": "greedy", "repetition_penalty": 1.3}}
+    assert said in conclusion(penalized), "greedy, but not of the scores as they came"
+    greedy = {**result, "sampler": {"name": "greedy", "repetition_penalty": 1.0}}
+    assert "another token is most likely" in conclusion(greedy), "the twin"
+    first = {**text, "restored_ids": [7, 2, 3, 4]}
+    assert conclusion({**sampled, "text": first}).startswith(
+        "Another thought before any step, in 1 of 4"
+    )
+
+
 def test_a_sentence_names_the_near_tie_that_flipped():
     result = {"verdict": "equivalent", "metrics": {"max_abs_diff": 1e-6, "first_divergence": None}}
     assert "the tokens of the run" in conclusion(result) and "tie" not in conclusion(result)
