@@ -24,8 +24,16 @@ def best(rows: list[Row]) -> Row | None:
     that was asked first; None where there is none."""
     whole, right = full(rows), [r for r in rows if r["measure"] == RIGHT]
     others = [r for r in right if not is_full(r) and r["asked"] == whole["asked"]]
-    good = [r for r in others if r["delta_high"] >= 0 and r["delta"] > -WORSE and r["value"]]
-    return min(good, key=lambda r: r["kv_bytes"], default=None) if whole["value"] else None
+    return (
+        min(filter(good, others), key=lambda r: r["kv_bytes"], default=None)
+        if whole["value"]
+        else None
+    )
+
+
+def good(row: Row) -> bool:
+    """Whether a cell is neither measurably worse than the full cache nor `WORSE` below it, and has a right answer."""
+    return bool(row["delta_high"] >= 0 and row["delta"] > -WORSE and row["value"])
 
 
 def nearest(rows: list[Row]) -> Row | None:

@@ -4,7 +4,7 @@ from math import expm1
 from typing import Any
 
 from harness.machine import many
-from harness.snapshot.cells import RIGHT, WORSE, best, full, is_full, name, nearest
+from harness.snapshot.cells import RIGHT, WORSE, best, full, good, is_full, name, nearest
 from harness.snapshot.result import CELL
 
 SAFE = (
@@ -68,8 +68,8 @@ def hits(row: Row) -> int:
 
 
 def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
-    """What comes of it where the question was asked otherwise, a sentence for each: the cell `chosen` there, or the
-    smallest that is safe there where that one is not."""
+    """What comes of it where the question was asked otherwise, a sentence for each: what the cell `chosen` has there,
+    and which is safe there where that one is not; where nothing was safe to choose, what is, or comes nearest, there."""
     said: list[str] = []
     if not chosen:
         return said
@@ -78,13 +78,27 @@ def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
         alike = [row for row in there if _same(row, chosen, ALIKE)]
         if asked == chosen["asked"] or not alike:
             continue
-        safe = None if best(right) else best(there)
-        row = safe or alike[0]
-        whole = next(r for r in there if is_full(r) and r["cache"] == row["cache"])
-        told = _beside(row, whole)
-        which = f", the {CHOICE.lower()} is {name(row)} ({told})" if safe else f": {told}"
-        said.append(f"Asked {asked} pruning{which}.")
+        safe = best(there)
+        if best(right):
+            told = f"it has {_told(alike[0], there)}"
+            if not good(alike[0]):
+                told += (
+                    f"; safe there: {name(safe)} ({_told(safe, there)})"
+                    if safe
+                    else "; no cell is safe there"
+                )
+        elif safe:
+            told = f"the {CHOICE.lower()} is {name(safe)} ({_told(safe, there)})"
+        else:
+            near = nearest(there) or alike[0]
+            told = f"no cell is safe either, and the nearest is {name(near)} ({_told(near, there)})"
+        said.append(f"Asked {asked} pruning, {told}.")
     return said
+
+
+def _told(row: Row, there: list[Row]) -> str:
+    """`_beside`, of the full cache that was asked the same in the same cache."""
+    return _beside(row, next(r for r in there if is_full(r) and r["cache"] == row["cache"]))
 
 
 def _none(near: Row | None, whole: Row, when: str) -> str:

@@ -41,7 +41,15 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     both = conclusion([*right, *before])
     head = "Smallest safe choice where the question is asked after pruning, as far as 8 prompts can tell: random 10% (8 of 8 right"
     assert both.startswith(head)
-    assert both.endswith(" Asked before pruning: 4 of 8 right, 8 with the full cache.")
+    assert both.endswith(" Asked before pruning, it has 4 of 8 right, 8 with the full cache.")
+    worse = [before[0], {**before[1], "delta": -0.5, "delta_low": -0.8, "delta_high": -0.2}]
+    none = (
+        " Asked before pruning, it has 4 of 8 right, 8 with the full cache; no cell is safe there."
+    )
+    assert conclusion([*right, *worse]).endswith(none)
+    keeps = {**before[1], "prune": "knorm", "value": 1.0}
+    other = "with the full cache; safe there: knorm 10% (8 of 8 right)."
+    assert conclusion([*right, *worse, keeps]).endswith(other), "the cell that is chosen is not"
     timed = [row | {"per_token_s": 1e-3 * row["kv_bytes"]} for row in right]
     assert " ms" not in conclusion(timed), "a median that noise may turn round is no result"
 
@@ -60,7 +68,8 @@ def test_where_no_cell_is_safe_the_conclusion_says_so_and_what_comes_nearest() -
     assert conclusion([full, row("random", 0.0, 10)]).endswith(" No other cell has one right.")
     asked = [r | {"asked": "before"} for r in (full, *others)]
     assert conclusion([full, *others, *asked]).endswith(
-        " The nearest is knorm 10%: 4 of 8 right. Asked before pruning: 4 of 8 right, 8 with the full cache."
+        " The nearest is knorm 10%: 4 of 8 right. Asked before pruning, no cell is safe either, and the nearest is "
+        "knorm 10% (4 of 8 right, 8 with the full cache)."
     )
     asked[1] |= {"value": 1.0, "delta": 0.0, "delta_high": 0.0}
     assert conclusion([full, *others, *asked]).endswith(
