@@ -49,10 +49,21 @@ def allowed(row: Row) -> bool:
     return judged(row) and int(row["exit_code"]) == 0
 
 
+def coded(row: Row) -> bool:
+    """Whether its restore is judged apart from what its codes changed, where nothing was pruned."""
+    exact = str(row.get("quantize") or "none") == "none"
+    return bool(row.get(RESTORE)) and not exact and not judged(row)
+
+
+def free(row: Row) -> bool:
+    """`allowed`, of codes as well."""
+    return (judged(row) or coded(row)) and int(row["exit_code"]) == 0
+
+
 def tone(row: Row) -> str:
-    """The colour of a point's verdict: other logits are wrong only where pruning was not to change them."""
+    """The colour of a point's verdict: other logits are wrong only where pruning or codes were not to change them."""
     word = str(row.get("outcome") or row["verdict"])
-    return allowed_kind(word) if allowed(row) else kind(word)
+    return allowed_kind(word) if free(row) else kind(word)
 
 
 def lost(row: Row) -> bool:

@@ -46,13 +46,23 @@ def sections(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str
 
 
 def _both(rows: list[Row]) -> str:
-    """What the verdicts of pruned points are, in words; nothing where there are none."""
-    some = [row for row in rows if pruned.judged(row)]
-    if not some:
+    """What the verdicts of pruned and of quantized points are, in words; nothing where there are none."""
+    kinds = {
+        "pruned": ("pruning", "compare.require_pruned", list(filter(pruned.judged, rows))),
+        "quantized": ("its codes", "compare.require", list(filter(pruned.coded, rows))),
+    }
+    there = {word: told for word, told in kinds.items() if told[2]}
+    if not there:
         return ""
+    some = [row for _, _, part in there.values() for row in part]
     restores = ", ".join(f"{n} {v}" for v, n in Counter(r[pruned.RESTORE] for r in some).items())
-    free = " Grey: that is allowed (compare.require_pruned)." * any(map(pruned.allowed, some))
-    return f"The verdict on a pruned point is on what pruning changed.{free} Its restore by itself: {restores}."
+    keys = [key for _, key, part in there.values() if any(map(pruned.free, part))]
+    free = f" Grey: that is allowed ({', '.join(keys)})." if keys else ""
+    changed = " or ".join(word for word, _, _ in there.values())
+    return (
+        f"The verdict on a {' or '.join(there)} point is on what {changed} changed.{free} "
+        f"Its restore by itself: {restores}."
+    )
 
 
 def _block(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str) -> Row:

@@ -106,6 +106,21 @@ def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -
     assert "equivalent" in (tmp_path / "sweep.csv").read_text()
 
 
+def test_what_codes_alone_changed_is_as_free_as_what_pruning_did(tmp_path: Path) -> None:
+    """Its own page has it in grey: the sweep's legend says that grey is allowed, and so it is there."""
+    whole = {"quantize": "kivi", "prune": "none", "kept_tokens": ROW["tokens"]}
+    rows = [ROW, ROW | MORE | whole]
+    sweep.write(tmp_path, rows, 2)
+    main = (tmp_path / "sweep.html").read_text().partition("</style>")[2]
+    assert not re.search(r'class="[^"]*\bbad\b', main)
+    assert "on a pruned or quantized point is on what pruning or its codes changed." in main
+    assert "Grey: that is allowed (compare.require_pruned, compare.require)." in main
+    sweep.write(tmp_path, [ROW, {**rows[1], "exit_code": 1}], 2)
+    assert re.search(
+        r'class="[^"]*\bbad\b', (tmp_path / "sweep.html").read_text().partition("</style>")[2]
+    )
+
+
 def test_what_misses_its_requirement_or_did_not_come_back_stays_red(tmp_path: Path) -> None:
     for change in ({"exit_code": 1}, {"exit_code": 1, "restore": "diverged"}):
         rows = [ROW | change, ROW | MORE]
