@@ -10,6 +10,7 @@ from harness.report.sweep import (
     baseline,
     cells,
     choice,
+    codes,
     conclusion,
     inert,
     price,
@@ -62,6 +63,7 @@ def told(
         str(row.get("mutated")) == "True" for row in rows
     ):
         text += "\nNone is called best: every point writes into your cache."
+    text += f"\n{codes.idle(rows, axes)}".rstrip()
     was = "was" if mixed == 1 else "were"
     text += f"\n{machine.many(mixed, 'point')} {was} run by other code than the rest." * bool(mixed)
     tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))

@@ -14,6 +14,7 @@ from harness.report.sweep import (
     agreement,
     baseline,
     choice,
+    codes,
     conclusion,
     evaluated,
     inert,
@@ -250,6 +251,7 @@ def closing(
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         plain = spread or measured(rows) * bool(ended[1:])  # where no point is to be chosen
         lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
+        lines += [say.labelled("note", nothing) for nothing in [codes.idle(rows, axes)] if nothing]
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
     lines += _failed(folder, rows)
