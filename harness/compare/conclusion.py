@@ -5,6 +5,7 @@ from math import inf, isclose, isfinite, isnan
 from typing import Any
 
 from harness.machine import many
+from harness.snapshot.refused import kept_out
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
 from harness.snapshot.words import numbered, purpose, quoted
 
@@ -197,7 +198,7 @@ def _unsound(result: Mapping[str, Any]) -> str:
 def _plain(result: Mapping[str, Any]) -> str:
     """Nothing was compared, or nothing could be."""
     reason = str(result.get("reason") or "no reason was recorded").strip().splitlines()[0]
-    word = {"refused": "Not restored: ", "failed": "It failed: "}.get(
+    word = {"refused": kept_out(reason), "failed": "It failed: "}.get(
         str(result.get("verdict")), ""
     )
     said = f"{word}{reason.removeprefix('restore refused: ').rstrip('.:')}."

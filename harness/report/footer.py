@@ -133,10 +133,16 @@ def sections(result: Record, folder: Path, more: Sequence[str] = ()) -> list[Rec
     point = _alone(where["command"][3:], folder)
     again = [whole(where["command"]), *point, *more]
     note = "The first runs the whole sweep, the second this point." if point else ""
+    words = list(map(str, where["command"][3:]))
+    out = next((w for w in words if w.startswith("out=") and w[4:] not in ("", "null")), "")
+    if out and "overwrite=true" not in words:
+        note += f" {out} is taken by then: give another."
     return [
         section("Environment", columns=["what", "value"], rows=rows, fold=True),
         section(
-            "Run it again" + ", check it, compare it" * bool(more), text=note, pre="\n".join(again)
+            "Run it again" + ", check it, compare it" * bool(more),
+            text=note.strip(),
+            pre="\n".join(again),
         ),
     ]
 

@@ -17,7 +17,7 @@ VERDICTS = {  # the README has the same rows
     "what its ids give, attended to or not",
     "diverged": "other tokens: at some step another one is most likely, or was drawn",
     "unsound": "the uninterrupted run is itself wrong: the path, its error and the bound are named",
-    "refused": "restore was not allowed; every reason is listed",
+    "refused": "to restore, or to save, was not allowed; every reason is listed",
     "unjudged": "nothing was compared, and why",
 }  # fmt: skip
 CAUGHT = (

@@ -58,7 +58,12 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
     purpose = f"{PURPOSE}{fault}. " * remedy.startswith(f"{PURPOSE}{fault},")
     first = first.rstrip(".")
     first = f"{words} ({first})" if words else first
-    return f"Not restored: {first}.", f"{purpose}{meant}{more}"
+    return f"{kept_out(reason)}{first}.", f"{purpose}{meant}{more}"
+
+
+def kept_out(reason: str) -> str:
+    """The first words on what was refused, be it to restore a state or to save one."""
+    return "Not saved: " if reason.startswith("the state cannot be saved") else "Not restored: "
 
 
 def in_words(result: dict[str, Any]) -> tuple[str, str]:
@@ -68,6 +73,11 @@ def in_words(result: dict[str, Any]) -> tuple[str, str]:
     rows = [row for row in result.get("differences") or [] if not row["field"].startswith("proof")]
     if rows:
         name = str(rows[0]["element"]).rpartition(" ")[2]
+        if (name, rows[0]["field"]) == ("generation", "generator"):
+            return (
+                "the sampler's generator is not where it was saved, and would draw other tokens",
+                "",
+            )
         part = rows[0]["field"].partition(".")[0].rpartition(" ")[2]
         known = WORDS.get(name)
         if name == "model_config":

@@ -131,6 +131,24 @@ def test_the_stage_is_said_and_what_was_spent_before(harness) -> None:
     assert all(name in page for name in named) and "<h2>Diagnosis" in page
 
 
+def test_a_save_that_is_refused_is_not_told_as_a_restore_and_a_generator_not_as_two_digests() -> (
+    None
+):
+    fault = "next_position is [97], the buffer holds [96] tokens that are not padding"
+    reason = f"the state cannot be saved at /a/snapshot, nothing was written:\n  - {fault}"
+    told = {"verdict": "refused", "reason": reason, "faults": [fault]}
+    first, second = failure.headline(told, Path("/a")).splitlines()
+    assert first == f"Not saved: {fault}." and second.startswith(
+        "The state cannot be saved, nothing"
+    )
+    row = {"element": "13 generation", "field": "generator", "saved": "e2ea", "found": "0295"}
+    moved = {"verdict": "refused", "reason": "restore refused: x:\n  - y", "differences": [row]}
+    words = (
+        "the sampler's generator is not where it was saved, and would draw other tokens (element 13"
+    )
+    assert failure.headline(moved, Path("/a")).startswith(f"Not restored: {words}")
+
+
 def test_what_is_damaged_comes_first_and_no_path_of_this_machine_is_shown(harness) -> None:
     done = harness("fault=bit_flip", "steps=2")
     page = (done.folders[0] / "report.html").read_text()

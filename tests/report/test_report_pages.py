@@ -250,6 +250,9 @@ def test_a_point_of_a_sweep_is_run_alone_by_a_command_of_its_own(tmp_path) -> No
     assert not footer.sections({"environment": {**where, "command": typed[:3]}}, tmp_path, [audit])[
         1
     ]["text"]
+    for more, says in ([], "out=a is taken by then: give another."), (["overwrite=true"], ""):
+        out = {**where, "command": [*typed[:3], "task=save", "out=a", *more]}
+        assert footer.sections({"environment": out}, tmp_path / "elsewhere")[1]["text"] == says
 
 
 def test_a_table_is_kept_where_folded_headings_or_what_is_alike_make_room() -> None:

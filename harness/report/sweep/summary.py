@@ -31,6 +31,7 @@ from harness.report.sweep.verdicts import word
 from harness.report.terminal.console import Say, number
 from harness.snapshot.objective import front, shown
 from harness.snapshot.record import PENDING, read
+from harness.snapshot.refused import kept_out
 from harness.snapshot.result import DONE, ORDER, UNJUDGED, tallied
 
 Row = dict[str, Any]
@@ -268,9 +269,9 @@ def closing(
         left = typed(folder)
     lines += _missed(rows, say)
     if left and not stopped:
-        lines.append(f"go on with:   `{left}`")
+        lines.append(f"go on with:   {left}")
     elif not stopped and any(row["verdict"] == "failed" for row in rows):
-        lines.append(f"run again:    `{typed(folder)}` (what failed, once its cause is mended)")
+        lines.append(f"run again:    {typed(folder)}  # what failed, once its cause is mended")
     if aged:
         lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
     cells = [f"cells:        {place}/answers.csv"] * (folder / "answers.csv").is_file()
@@ -306,7 +307,8 @@ def _failed(folder: Path, rows: list[Row]) -> list[str]:
     """Points that came to no end, those that say the same in one line."""
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in (r for r in rows if r["verdict"] in grid.STOPPED):
-        said = in_brief(why(folder / row["point"], row).removeprefix("Not restored: "), 150)
+        said = why(folder / row["point"], row)
+        said = in_brief(said.removeprefix(kept_out(str(row["reason"]))), 150)
         alike.setdefault((row["verdict"], said), []).append(row)
     lines = []
     for (verdict, said), points in list(alike.items())[:20]:
