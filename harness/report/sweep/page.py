@@ -141,15 +141,19 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     first, one = marked(evaluated.completed(folder, points), ways)
     alone, sure = searched(points, ways), answers.intervals(folder, points)
+    why = unfinished.sections(folder, points, axes, left)
+    glance = (
+        []
+        if alone or set(map(word, points)) == {DONE}
+        else grid.sections(points, axes, first, SOUGHT if best else "")
+    )
+    late = bool(glance) and unfinished.many(points)
     sections = [
         *missing,
-        *unfinished.sections(folder, points, axes, left),
+        *why * (not late),
         *search.sections(points, axes, ways, sure),
-        *(
-            []
-            if alone or set(map(word, points)) == {DONE}
-            else grid.sections(points, axes, first, SOUGHT if best else "")
-        ),
+        *glance,
+        *why * late,
         *seeds.sections(points, axes),
         *texts.sections(folder, points, axes),
         *answers.sections(folder, points, axes),

@@ -36,7 +36,6 @@ OWN = (
 ROOM = 12  # columns beside each other on a page of 1400 pixels
 # Of a reason: what stands beside it as figures.
 SHOWN = re.compile(r"error against float64 [^,;]+, plain path [^;]+(; )?")
-ABOVE = 'see "What failed"'
 WITH = " that has figures"
 MANY = 60  # more points than that: a table by option stands first, the points are folded
 FEW = 12  # values of an option that are told one by one
@@ -65,7 +64,8 @@ def every(
         if k not in TOUCHED
     ]
     listed = len(points) - len(ended) <= unfinished.MOST
-    reasons = [] if alone else [_why(r, listed) for r in points]
+    told_above = f'see "{unfinished.title(points)}"' * listed
+    reasons = [] if alone else [_why(r, told_above) for r in points]
     if points[1:] and len(set(reasons)) == 1:
         told, reasons = [*told, *filter(None, reasons[:1])], []
     figured = [*ways, *(n for n in ANSWERS if n in points[0] and n not in ways)]
@@ -152,11 +152,11 @@ def by_option(points: list[Row], axes: list[str]) -> list[Row]:
     return [section("By option", columns=columns, rows=table)] if table else []
 
 
-def _why(row: Row, listed: bool) -> str:
-    """The reason of a point without what its figures say. listed: those that came to no end are told above."""
+def _why(row: Row, above: str) -> str:
+    """The reason of a point without what its figures say. above: where those that came to no end are told, if so."""
     reason = str(row["reason"] or "")
     if row["verdict"] in STOPPED:
-        return ABOVE if listed else reason.partition("\n")[0]
+        return above or reason.partition("\n")[0]
     figured = row.get("error_ratio") is not None
     return SHOWN.sub("", reason).removesuffix("; ") if figured else reason
 

@@ -1,5 +1,6 @@
 """The points of a sweep that came to no end: what each was, why, and the command that runs it again."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from harness.report.sweep.verdicts import STOPPED, target
 from harness.snapshot.record import read
 
 MOST = 20  # rows; so many alike say it all
+FEW = 6  # rows that come before the verdicts
+VARIES = re.compile(r"\d+\.\d+(?:e[+-]\d+)?|\d+e[+-]\d+|(?=[\w-]*\d)[\w-]{8,}")
 
 Row = dict[str, Any]
 
@@ -28,10 +31,26 @@ def diagnosed(folder: Path, rows: list[Row]) -> list[Row]:
     ]
 
 
+def title(rows: list[Row]) -> str:
+    """What the block is called that tells of these points."""
+    ended = {row["verdict"] for row in rows if row["verdict"] in STOPPED}
+    return "What was refused" if ended == {"refused"} else "What failed"
+
+
+def many(rows: list[Row]) -> bool:
+    """Whether there are so many that the verdicts come before them."""
+    return sum(row["verdict"] in STOPPED for row in rows) > FEW
+
+
 def _told(row: Row, first: dict[str, str]) -> str:
     """Why a point came to no end, or which one, told before it, did for the same reason. first: reason -> point."""
-    reason = str(row["reason"])
-    return reason if first[reason] == row["point"] else f"as {called(first[reason])}"
+    one = first[_alike(row)]
+    return str(row["reason"]) if one == row["point"] else f"as {called(one)}"
+
+
+def _alike(row: Row) -> str:
+    """Its reason without measures, digests and the names of files, in which points that failed alike may differ."""
+    return VARIES.sub("#", str(row["reason"]))
 
 
 def idle(folder: Path, rows: list[Row]) -> int:
@@ -53,7 +72,7 @@ def sections(folder: Path, rows: list[Row], axes: list[str], left: int = 0) -> l
         return []
     first: dict[str, str] = {}
     for row in points:
-        first.setdefault(str(row["reason"]), row["point"])
+        first.setdefault(_alike(row), row["point"])
     table = [
         [
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
@@ -66,7 +85,7 @@ def sections(folder: Path, rows: list[Row], axes: list[str], left: int = 0) -> l
     more = f" The first {MOST} of {len(points)}." if len(points) > MOST else ""
     told = f"Such a point has no figures, so no picture shows it.{more}"
     columns = ["folder", "what it was", "why", "to run it again"]
-    made = [section("What failed", text=told, columns=columns, rows=table)]
+    made = [section(title(points), text=told, columns=columns, rows=table)]
     if not left and any(row["verdict"] == "failed" for row in points):
         told = "This runs again what failed, once its cause is mended, and nothing that is done:"
         made.append(section("Go on", text=told, pre=again(folder)))

@@ -138,6 +138,27 @@ def test_how_to_go_on_is_said_once_and_why_nothing_was_uploaded(tmp_path):
     assert line.startswith("run again: ") and "once its cause is mended" in line
 
 
+def test_many_points_refused_alike_stand_behind_the_verdicts_and_say_why_once(tmp_path):
+    """Digests and measures vary from one to the next; sixteen paragraphs would bury what came out."""
+    why = "what was saved fails its proof: kv-{0}a1b2c3d.safetensors is off by {0}.5e-02 in layer 1"
+    rows = points({"cache": "view"}, *({"cache": f"c{i}"} for i in range(8)))
+    for i, row in enumerate(rows[1:]):
+        row |= {"verdict": "refused", "exit_code": 3, "reason": why.format(i + 10)}
+    page = drawn(tmp_path, rows)
+    assert (
+        page.index("<h2>Verdicts") < page.index("<h2>What was refused")
+        and "What failed" not in page
+    )
+    block = page.split("<h2>What was refused</h2>")[1].split("</table>")[0]
+    assert block.count("fails its proof") == 1 and block.count(">as .../1<") == 7
+    assert "see &#34;What was refused&#34;" in page
+    rows[8]["reason"] = rows[8]["reason"].replace("layer 1", "layer 0")
+    block = drawn(tmp_path, rows).split("<h2>What was refused</h2>")[1].split("</table>")[0]
+    assert block.count("fails its proof") == 2, "another layer is another reason"
+    few = drawn(tmp_path, rows[:4])
+    assert few.index("<h2>What was refused") < few.index("<h2>Verdicts")
+
+
 def test_where_no_point_is_to_be_chosen_the_conclusion_is_what_was_measured(tmp_path):
     """Two caches that came back alike, beside a third that failed: no best point, and no silence."""
     rows = points({"cache": "view"}, {"cache": "static"}, {"cache": "cloned"})
