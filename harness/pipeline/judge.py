@@ -103,9 +103,17 @@ def judge(
     other_token = int(other[0, 0]) if len(other) else None
     sound, pair = measured.soundness, (restored.logits, reference.logits)
     stored = _stored(loaded, state, reference, restored, settings)
-    generated = {"given": reference.given, "drawn": reference.drawn}
     verdict, reason = decide(
-        *pair, metrics, noise, oracle, other_token, waived, sound, stored=stored, **generated
+        *pair,
+        metrics,
+        noise,
+        oracle,
+        other_token,
+        waived,
+        sound,
+        stored=stored,
+        given=reference.given,
+        drawn=reference.drawn,
     )
     diagnosis: dict[str, Any] = {}
     tied = yardstick.routed(loaded)  # another expert moves keys by far more than rounding does

@@ -11,6 +11,7 @@ from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.sweep import pruned, scatter
 from harness.report.sweep import verdicts as grid
+from harness.report.sweep.variation import group as grouped
 from harness.report.sweep.variation import is_seed
 from harness.report.terminal.console import number
 
@@ -90,7 +91,13 @@ def _panels(
     if drawn_by_chance:
         rows = sorted(rows, key=lambda r: (len(str(r[x])), str(r[x])))
     rest = [a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3]
-    size = next((a for a in rest if not _ordered(rows, a, x)), None)
+    free = [a for a in rest if not _ordered(rows, a, x)]
+    size = next((a for a in free if not _placed(rows, a, x)), next(iter(free), None))
+    mute = [
+        a
+        for a in axes
+        if a not in (x, group, size) and not (_placed(rows, a, x) or _ordered(rows, a, x))
+    ]
     apart = None  # seconds that were taken once are no curve
     if measures is not COST:  # no way leads from one of these to another
         apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
@@ -111,6 +118,7 @@ def _panels(
         elif values:
             constant.append(f"{plain(key)} is {number(values.pop())}{'%' * (key == SAME)}")
     told = f"{said}, by {called}{_along(rows, axes, x)}." if panels else ""
+    told += f" No mark tells {' or '.join(mute)}: each links to its run." * bool(panels and mute)
     if aside:
         told += f" {scatter.ASIDE}"
     if noisy:
@@ -172,6 +180,11 @@ def _ordered(rows: list[Row], axis: str, x: str) -> list[str]:
     order = sorted(spans, key=lambda value: min(spans[value]))
     apart = all(max(spans[a]) < min(spans[b]) for a, b in pairwise(order))
     return order if apart and len(rows) > len(order) > 1 else []
+
+
+def _placed(rows: list[Row], axis: str, x: str) -> bool:
+    """Whether all points in one place have one value of an option: no mark need tell it."""
+    return all(len(_values(some, axis)) == 1 for some in grouped(rows, [x]).values())
 
 
 def _along(rows: list[Row], axes: list[str], x: str) -> str:
