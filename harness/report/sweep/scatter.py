@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from os.path import commonprefix
 from typing import Any
 
 from harness.report.picture import axes, plots
@@ -216,8 +217,20 @@ def brief(said: list[str]) -> list[str]:
     cut where what is left differs."""
     folders = {name.rpartition("/")[0] for name in said}
     whole = [name.rpartition("/")[2] for name in said] if len(folders) == 1 else said
-    cut = [name if len(name) <= TICK else f"{name[: TICK - 1]}\u2026" for name in whole]
-    return cut if len(set(cut)) == len(set(whole)) else [f"{i + 1}: {n}" for i, n in enumerate(cut)]
+    alike = len(commonprefix(whole)) > TICK // 2  # what differs is at the end
+    ways = [
+        [_cut(name, tail) for name in whole]
+        for tail in ((TICK // 2, 0) if alike else (0, TICK // 2))
+    ]
+    told = (cut for cut in ways if len(set(cut)) == len(set(whole)))
+    return next(told, [f"{i + 1}: {_cut(name, 0)}" for i, name in enumerate(whole)])
+
+
+def _cut(name: str, tail: int) -> str:
+    """A name with so many of its last characters, and as many of its first as there is room for."""
+    if len(name) <= TICK:
+        return name
+    return f"{name[: TICK - 1 - tail]}\u2026{name[len(name) - tail :]}"
 
 
 def positions(values: list[Any], by_name: bool = False) -> tuple[list[float], list[str]]:

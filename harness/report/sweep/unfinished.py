@@ -17,7 +17,9 @@ from harness.snapshot.record import read
 
 MOST = 20  # rows; so many alike say it all
 FEW = 6  # rows that come before the verdicts
-VARIES = re.compile(r"\d+\.\d+(?:e[+-]\d+)?|\d+e[+-]\d+|(?<=up to )\d+|(?<=off by )\d+|(?=[\w-]*\d)[\w-]{8,}")
+VARIES = re.compile(
+    r"\d+\.\d+(?:e[+-]\d+)?|\d+e[+-]\d+|(?<=up to )\d+|(?<=off by )\d+|(?=[\w-]*\d)[\w-]{8,}"
+)
 
 Row = dict[str, Any]
 

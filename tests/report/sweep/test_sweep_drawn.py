@@ -117,7 +117,11 @@ def test_what_is_practically_nothing_lies_below_a_gap_that_would_flatten_the_res
 def test_names_under_an_axis_can_be_told_apart():
     assert scatter.brief(["/tmp/models/qwen3_06b", "/tmp/models/llama"]) == ["qwen3_06b", "llama"]
     long = scatter.brief(["the dog ran in the tree", "the dog ran in the river"])
-    assert long == ["1: the dog ran i\u2026", "2: the dog ran i\u2026"]
+    assert long == ["the do\u2026he tree", "the do\u2026e river"]
+    temperatures = scatter.brief(["sink_window 0.7", "sink_window 2.0"])
+    assert temperatures == ["sink_w\u2026dow 0.7", "sink_w\u2026dow 2.0"], "what differs stays"
+    middle = scatter.brief([f"a name of {word} which ends alike" for word in ("mill", "milk")])
+    assert middle == ["1: a name of mil\u2026", "2: a name of mil\u2026"]
     assert scatter.brief(["manual", "cloned"]) == ["manual", "cloned"]
 
 
