@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from os.path import commonprefix
 from typing import Any
 
 from harness.report.picture import axes, plots
@@ -217,7 +216,7 @@ def brief(said: list[str]) -> list[str]:
     cut where what is left differs."""
     folders = {name.rpartition("/")[0] for name in said}
     whole = [name.rpartition("/")[2] for name in said] if len(folders) == 1 else said
-    alike = len(commonprefix(whole)) > TICK // 2  # what differs is at the end
+    alike = len({name[: TICK // 2 + 1] for name in whole}) == 1  # what differs is at the end
     ways = [
         [_cut(name, tail) for name in whole]
         for tail in ((TICK // 2, 0) if alike else (0, TICK // 2))
