@@ -227,13 +227,18 @@ def test_what_was_not_compared_is_said(older: Result, again: Result) -> None:
     assert "times faster" in tolerance.uncompared(fast, again)["its times"]
     points = {"p": {"drawn": False, "uncompared": told}, "q": {"drawn": True, "uncompared": {}}}
     left_out = report.uncompared(points)
-    assert left_out[0] == "its page beyond the headline (other code or libraries drew it)" and set(left_out[1:]) == set(told)
+    assert left_out[0] == "its page beyond the headline (other code or libraries drew it)" and set(
+        left_out[1:]
+    ) == set(told)
     assert any(
         line.startswith("p: not compared: the words of")
         for line in report.unknown(points, {}, set())
     )
     document = {"differences": [], "compared": "bitwise", "uncompared": left_out}
-    assert "not compared: its page beyond the headline (other code or libraries drew it)" in page.reason(document)
+    assert (
+        "not compared: its page beyond the headline (other code or libraries drew it)"
+        in page.reason(document)
+    )
     assert "every figure" not in page.reason(document)
     assert page.reason({**document, "uncompared": []}).startswith("every figure and token")
 
@@ -258,7 +263,11 @@ def test_the_console_says_what_was_not_compared(recorded: Path, harness, tmp_pat
     (point / "report.html").write_text(drawn.replace("</main>", "<br></main>"), "utf-8")
     record.seal(point, result, sealed["config"], sealed["packages"])
     done = harness("task=audit", f"run={point}", "name=older")
-    assert done.code == 0 and "not compared: its page beyond the headline (other code or libraries drew it)" in done.out, done.out
+    assert (
+        done.code == 0
+        and "not compared: its page beyond the headline (other code or libraries drew it)"
+        in done.out
+    ), done.out
     assert "every figure" not in done.out
     result["size"]["stored_bytes"] = 1000
     record.seal(point, result, sealed["config"], sealed["packages"])

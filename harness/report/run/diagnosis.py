@@ -14,6 +14,7 @@ PALE, CLEAR = 0.05, 0.3  # of the colour: up to one of its units, and from there
 
 
 NOISE = ("noise floors", "noise floors of the layer; faint is noise")
+HEALTHY = 8.0  # noise floors that a row may be off by with nothing wrong, as `compare/picture.py` allows it
 # Of codes: eight floors of theirs are one step.
 STEP = 8.0
 STEPS = ("steps of the codes", "steps of the codes that the layer is kept as (eight of its noise floors, where "
@@ -42,7 +43,10 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
         picture = [[worst / STEP for worst in row] for row in picture]
     columns = ["what", "value"]
     highest = max((worst for row in picture for worst in row), default=0.0)
-    if highest <= 1:
+    sound = (
+        command.asked(told) or told.get("cause") == "rounding"
+    )  # nothing is wrong with what was kept
+    if highest <= (HEALTHY if sound and not coded else 1):
         near = f"{highest:.2g} of a step" if coded else "the noise"
         said += f" What is kept lies within {near} of what the token buffer gives on this model."
         return [{"title": "Diagnosis", "text": said, "columns": columns, "rows": rows}]

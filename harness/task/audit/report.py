@@ -108,7 +108,9 @@ def unknown(
 
 def uncompared(points: dict[str, dict[str, Any]]) -> list[str]:
     """What was not compared that another audit could, in a few words. points: from `kept`."""
-    pages = ["its page beyond the headline (other code or libraries drew it)"] * any(p.get("drawn") is False for p in points.values())
+    pages = ["its page beyond the headline (other code or libraries drew it)"] * any(
+        p.get("drawn") is False for p in points.values()
+    )
     return list(dict.fromkeys([*pages, *(w for p in points.values() for w in p["uncompared"])]))
 
 

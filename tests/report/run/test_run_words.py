@@ -7,6 +7,7 @@ import pytest
 
 from harness.cli.arguments import literal_text
 from harness.compare.conclusion import conclusion
+from harness.compare.picture import MARGIN
 from harness.config.literal import command
 from harness.report.run import diagnosis, kept_tokens
 from harness.report.run import page as run
@@ -211,6 +212,17 @@ def test_what_is_above_one_step_or_floor_is_clearly_darker_than_what_is_below():
     assert pale == diagnosis.PALE and 0.5 < five < more < 1
     assert diagnosis.strength(1.0) == pale and diagnosis.strength(1.1) >= 0.3
     assert diagnosis.strength(1e6) == pytest.approx(1) and diagnosis.strength(1e9) == 1
+
+
+def test_what_the_noise_explains_of_a_sound_state_is_not_drawn_as_if_it_were_wrong():
+    """A row may be off by as many floors as the diagnosis allows: a picture of red cells would accuse it."""
+    told = {"cause": "rounding", "evidence": "nothing leaves the noise", "picture": [[1.5, 7.9]]}
+    (block,) = diagnosis.sections(told)
+    assert "panels" not in block and "lies within the noise of what" in block["text"]
+    (worse,) = diagnosis.sections({**told, "picture": [[1.5, 8.1]]})
+    (wrong,) = diagnosis.sections({**told, "cause": "block", "evidence": "a row is another"})
+    assert "panels" in worse and "panels" in wrong
+    assert diagnosis.HEALTHY == diagnosis.STEP == MARGIN
 
 
 def measured(verdict: str, step: int | None = None) -> dict:
