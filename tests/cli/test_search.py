@@ -206,9 +206,7 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
         "task.budgets=[0.25]", "task.asked=[after]", "steps=6", "name=grid",
     )  # fmt: skip
     assert done.code == 0, done.out
-    assert (
-        "unjudged" not in done.out and done.out.count("2 prompts could miss a loss of up to") >= 1
-    )
+    assert "unjudged" not in done.out and done.out.count("They could miss a loss of up to") >= 1
     (folder,) = place.glob("runs/grid/*")
     header, *rows = (folder / "sweep.csv").read_text().splitlines()
     assert len(rows) == 2 and {*objective.ANSWERS} <= {*header.split(",")}
@@ -223,7 +221,7 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     )  # fmt: skip
     page = next(place.glob("runs/cells/*/sweep.html")).read_text()
     assert "What each point answered" in page and page.count(">random 25%<") == 2, done.out
-    best = "Smallest safe choice: keydiff 25% in each of 2 points. The full cache answers 100%."
+    best = "Smallest safe choice, as far as 2 to 3 prompts can tell: keydiff 25% in each of 2 points. The full cache answers 100%."
     assert best in page and best in " ".join(done.out.split())
     assert page.count('class="good best">keydiff 25%') == 2 and 'best">random' not in page
     assert report.ways(folder, asked) == {}  # other questions are not told apart by their answers

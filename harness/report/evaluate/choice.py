@@ -35,8 +35,7 @@ def conclusion(rows: list[Row]) -> str:
         return " ".join([_none(near, whole, when), *_otherwise(right, near)])
     lost = _less_likely(rows, winner)
     head = f"{CHOICE}{' by right answers' * bool(lost)}{when}"
-    if _blind(winner):
-        head += f", as far as {prompts} can tell"
+    head += reach([winner])
     share = _share(winner["kv_bytes"] / whole["kv_bytes"])
     said = [
         f"{head}: {name(winner)} ({_beside(winner, whole)}, {share} of the bytes).",
@@ -50,7 +49,7 @@ def pills(rows: list[Row]) -> list[dict[str, str]]:
     """What stands above the page, as `html.page` has it: the cell to choose, or that there is none; nothing where
     there was none to choose from."""
     whole, winner = full(rows), best(rows)
-    if winner and _blind(winner):
+    if winner and blind(winner):
         said = f"{name(winner)}: {hits(winner)} of {winner['n']} right"
         return [{"text": said, "kind": "fair", "sign": "?"}]
     if winner:
@@ -65,6 +64,21 @@ def pills(rows: list[Row]) -> list[dict[str, str]]:
 def hits(row: Row) -> int:
     """How many prompts were answered right."""
     return round(row["value"] * row["n"])
+
+
+def blind(winner: Row) -> bool:
+    """Whether so few prompts were asked that a cell which lost much could look like this one."""
+    return bool(winner["delta_low"] <= -BLIND)
+
+
+def reach(winners: list[Row]) -> str:
+    """`, as far as 8 prompts can tell`: how far that goes which is said of the cells that were chosen; empty where so
+    many were asked that no large loss can hide."""
+    asked = sorted({row["n"] for row in filter(blind, winners)})
+    if not asked:
+        return ""
+    few = f"{asked[0]} to " * (len(asked) > 1)
+    return f", as far as {few}{many(asked[-1], 'prompt')} can tell"
 
 
 def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
@@ -120,17 +134,12 @@ def _beside(row: Row, whole: Row) -> str:
     return f"{said}, {hits(whole)} with the full cache"
 
 
-def _blind(winner: Row) -> bool:
-    """Whether so few prompts were asked that a cell which lost much could look like this one."""
-    return bool(winner["delta_low"] <= -BLIND)
-
-
 def _missed(winner: Row) -> str:
     """The largest loss that the interval of the paired difference leaves room for, in a sentence."""
     prompts = many(winner["n"], "prompt")
     if winner["delta_low"] >= 0:
         return f"No loss shows in {prompts}."
-    return f"{'They' if _blind(winner) else prompts} could miss a loss of up to {-100 * winner['delta_low']:.0f} points."
+    return f"{'They' if blind(winner) else prompts} could miss a loss of up to {-100 * winner['delta_low']:.0f} points."
 
 
 def _less_likely(rows: list[Row], winner: Row) -> str:

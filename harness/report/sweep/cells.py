@@ -61,13 +61,14 @@ def conclusion(folder: Path, points: list[Row]) -> str:
     shares = [row["value"] for row in whole]
     if not any(shares):
         return "Nothing can be told: the full cache answers none of the prompts of any point."
-    winners = map(_winner, tables)
+    winners = [*map(_winner, tables)]
     most = Counter(name(w) if w else NONE for w in winners).most_common()
     many = machine.many(len(tables), "point")
     said = ", ".join(f"{cell} in {count}" for cell, count in most) + f" of {many}"
     if not most[1:]:
         said = f"{most[0][0]} in {'each of ' * (len(tables) > 1)}{many}"
-    told = f"{choice.CHOICE}: {said}. The full cache answers {_spread(whole)}."
+    far = choice.reach([*filter(None, winners)])
+    told = f"{choice.CHOICE}{far}: {said}. The full cache answers {_spread(whole)}."
     return " ".join([told, *unmoved(folder, points, varied(points))])
 
 

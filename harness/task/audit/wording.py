@@ -25,6 +25,9 @@ MARKED = re.compile(
 NATS = re.compile(r"(mean KL [^ ,)]+) nats")  # a unit that older versions did not say
 COUNTED = rf"\d+ (?:{'|'.join(ORDER)})"
 COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told the best first
+REACH = re.compile(
+    r", as far as [\d to]+ prompts? can tell(?=:)"
+)  # of cells, that older versions did not say
 UNTOUCHED = re.compile(f"{conclusion.UNTOUCHED},?( |:)")
 REWORDED = {  # what is best of a sweep, and how older versions said that
     "The only one within rounding": "The only one to differ by no more than rounding",
@@ -71,7 +74,8 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     sentences += [s.replace(". Nearest to", f". {pruned.POLICY} to") for s in sentences]
     for sentence in dict.fromkeys([*sentences, *map(best_first, sentences)]):
         few = MARKED.sub("", sentence)
-        brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), few, sentence)
+        shorter = (few, REACH.sub("", sentence))
+        brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), *shorter, sentence)
         told += [said[: contents.PARAM_LIMIT] for said in brief]
     told += list(map(_reworded, told))
     plain = _read(there or "", axes, rows or [])

@@ -4,6 +4,7 @@ import json
 
 from harness.report.sweep import cells, evaluated, search, summary
 from harness.report.sweep import page as pages
+from harness.task.audit import wording
 from harness.track.totals import totals
 
 FULL = ("none", 1.0, 1.0, 400_000, 0.0)
@@ -19,7 +20,7 @@ def sweep(folder, points):
         rows = [
             {"prune": prune, "quantize": "none", "budget": budget, "cache": "auto", "asked": "after", "measure": measure,
              "value": value, "low": 0.0, "high": 1.0, "n": 4, "kv_bytes": held, "per_token_s": 0.001, "delta": -lost,
-             "delta_high": 0.0 if not lost else -lost}
+             "delta_low": -lost - 0.3, "delta_high": 0.0 if not lost else -lost}
             for prune, budget, right, held, lost in (FULL, *mine)
             for measure, value in (("contains", right), ("nll", 1.0), ("kl", lost))
         ]  # fmt: skip
@@ -40,8 +41,11 @@ def test_the_smallest_safe_cell_of_all_points_is_best(tmp_path) -> None:
     rows, (words, sentence, table, best) = said(tmp_path, sweep(tmp_path, points))
     assert words == "2 of 3 safe: knorm 25% 100% right" and best == "2"
     assert sentence.startswith(
-        "Smallest safe choice: none but the full cache in 1, keydiff 50% in 1"
+        "Smallest safe choice, as far as 4 prompts can tell: none but the full cache in 1, keydiff 50% in 1"
     )
+    once = sentence.replace(", as far as 4 prompts can tell", "")
+    assert wording.older([sentence], once, rows) == once
+    assert wording.older([sentence], once.replace("50%", "25%"), rows) == sentence
     head, _, *lines = table.splitlines()
     assert head == "| folder | task.prunes | cell | safe | right | K/V | KL (nats) |"
     assert lines[0] == "| 0 | [snapkv] | snapkv 25% | no | 50% | 97.7 KiB | 0.5 |"
