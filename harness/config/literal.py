@@ -4,6 +4,7 @@ import base64
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 MULTIRUN = ("-m", "--multirun")
 TEXTS = ("text", "prompt.text")  # keys whose value arrives exactly as typed
@@ -136,6 +137,18 @@ def unescaped(override: str) -> str:
         return override
     same = isinstance(own.value(), str) and own.value() == other.value()
     return f"{key}={bare}" if same and not other.is_sweep_override() else override
+
+
+def values(typed: str) -> list[Any] | None:
+    """The values of a list as it was typed; None of what is no list."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        held = OverridesParser.create().parse_override(f"key={typed}").value()
+    except HydraException:  # the grammar does not take it
+        return None
+    return held if isinstance(held, list) else None
 
 
 def spelled(override: str) -> str:

@@ -59,7 +59,7 @@ def configured(folder: Path) -> dict[str, str]:
 
 
 def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
-    every = dict(_flat(tree)) | _said(tree)
+    every = dict(flat(tree)) | _said(tree)
     every |= {f"{group}.name": name for group, name in (tree.get(called.KEY) or {}).items()}
     typed = [_key(o) for o in typed if telling(o)]
     groups = [
@@ -81,10 +81,12 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
         value = every[key]
         if key == "model.name" and value == PLACED and every.get("model.path"):
             value = Path(str(every["model.path"])).name
-        yield (
-            safe(key.removesuffix(".name")),
-            (value if isinstance(value, str) else json.dumps(value))[:PARAM_LIMIT],
-        )
+        told = several.joined(value) if isinstance(value, list) else _worded(value)
+        yield safe(key.removesuffix(".name")), told[:PARAM_LIMIT]
+
+
+def _worded(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def axes(sweep: Path) -> dict[str, str]:
@@ -328,9 +330,10 @@ def record_id(folder: Path) -> str | None:
         return None
 
 
-def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of a configuration by its whole name."""
     if isinstance(tree, dict) and tree:
         for key, value in tree.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
     else:
         yield prefix, tree

@@ -6,7 +6,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness import track
-from harness.task.audit import server
+from harness.task.audit import server, tracking
 from harness.track import contents, description, links, metrics, names, parent
 
 
@@ -73,7 +73,12 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     assert contents.axes(tmp_path) == {"text": said, "seed": "1,2"}
     assert track.sweep_name(tmp_path) == f"text={said} seed=1,2 only=[a,b] out=x"
     params = dict(parent.parameters(tmp_path))
-    assert params["seed"] == "1, 2" and params["task.only"] == "[a, b]", "as all lists of a column"
+    assert params["seed"] == "1, 2" and params["task.only"] == "a, b", "as all lists of a column"
+    config = {"task": {"only": ["a", "b"]}}  # of a point
+    assert dict(contents.chosen(config, ["task.only=[a,b]"]))["task.only"] == params["task.only"]
+    assert tracking._once_told(config)["task.only"] == '["a", "b"]', "what older versions told"
+    for once in ("[a,b]", "[a, b]"):
+        assert tracking._typed(tmp_path, {"task.only": once})["task.only"] == once
     assert params["text"] == '"let k be 5 .", "what\'s k ?, m ?"', "a text is left as it is"
     client = MlflowClient(f"sqlite:///{tmp_path}/m.db")
     run_id = client.create_run(client.create_experiment("e")).info.run_id

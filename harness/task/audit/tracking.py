@@ -1,6 +1,7 @@
 """What a tracking server was told of a run, of its cells and of a sweep: derived again from their folders by
 the functions that told it."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,7 @@ def _before(folder: Path, config: Result, result: Result) -> dict[str, str]:
     """The one option that its configuration holds, where this version tells the several that its task took, the
     conclusion as it was recorded, and the first line of the reason."""
     one = contents.configured(folder)
-    held = _option(config) | {key: one[key] for key in lists.options(config) if key in one}
+    held = _once_told(config) | {key: one[key] for key in lists.options(config) if key in one}
     said = str(result.get("conclusion") or result.get("reason"))[: contents.PARAM_LIMIT]
     reason = str(result.get("reason")).partition("\n")[0][: contents.PARAM_LIMIT]
     once = {"conclusion": said, "reason": reason}
@@ -106,9 +107,12 @@ def _before(folder: Path, config: Result, result: Result) -> dict[str, str]:
     return held | {f"option.{key}": value for key, value in held.items()} | once
 
 
-def _option(config: Result) -> dict[str, str]:
-    """The model as older versions told it: the option that was chosen, where this one says which folder it is."""
-    return {"model": str((config.get("model") or {}).get("name"))}
+def _once_told(config: Result) -> dict[str, str]:
+    """Parameters as older versions told them: each list as JSON, and of a model the option that was chosen, where this
+    one says which folder it is."""
+    some = {key: value for key, value in contents.flat(config) if isinstance(value, list)}
+    told = {contents.safe(k): json.dumps(v)[: contents.PARAM_LIMIT] for k, v in some.items()}
+    return told | {"model": str((config.get("model") or {}).get("name"))}
 
 
 def _once(folder: Path) -> str:
@@ -124,7 +128,7 @@ def cells(folder: Path, result: Result) -> list[Told]:
     for row in _cells(folder, result):
         said = parts.told(row, description.of_part(folder))
         once = parts.told(row, say=parts.contained)
-        before = {key: once[key] for key in ("conclusion",) if key in once} | _option(config)
+        before = {key: once[key] for key in ("conclusion",) if key in once} | _once_told(config)
         figures = _stepped((k, float(v), 0) for k, v in row["metrics"].items())
         params = parts.parameters(row, above)
         notes = [said["mlflow.note.content"]] if said else []
@@ -189,7 +193,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         _stepped(totals(rows, evaluated.sought(rows, ways), before, best)),
         "KILLED" if missing else contents.status(rows),
         notes,
-        before=_typed(folder)
+        before=_typed(folder, held["params"])
         | dict.fromkeys(("verdict", "outcome"), wording.best_first(former[0]))
         | dict(*once_best[:1])  # as older versions named it
         | {
@@ -225,10 +229,15 @@ def _said(folder: Path, words: str, sentence: str) -> dict[str, str]:
     return {"verdict": words, **parent.tags(folder), **parent.commit(folder), **told}
 
 
-def _typed(folder: Path) -> dict[str, str]:
-    """The parameters of a sweep's run as older versions told them: what was typed."""
+def _typed(folder: Path, there: dict[str, str]) -> dict[str, str]:
+    """The parameters of a sweep's run as the older version told them that told those which are `there`: what was typed,
+    some with a space between its values."""
     typed = {**parent.fixed(folder), **contents.axes(folder)}
-    return {contents.safe(key): value[: contents.PARAM_LIMIT] for key, value in typed.items()}
+    told = {}
+    for key, value in typed.items():
+        forms = [form[: contents.PARAM_LIMIT] for form in (value, lists.bracketed(value))]
+        told[contents.safe(key)] = forms[there.get(contents.safe(key)) == forms[1]]
+    return told
 
 
 def _cells(folder: Path, result: Result) -> list[dict[str, Any]]:
