@@ -9,11 +9,12 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import SimpleNamespace
@@ -78,17 +79,32 @@ def check(port: int) -> None:
 
 
 def there(store: Mlflow) -> None:
-    """Raise ConfigProblem where the database of `store` is not there: this is a command that only looks, and an empty
-    one would be taken for no runs."""
+    """Raise ConfigProblem where the database of `store` is not there, or has no such experiment: this is a command that
+    only looks, and an empty one would be taken for no runs."""
     file = experiment.database(store.uri)
-    if file is None or file.is_file():
+    if file is None:
         return
+    if file.is_file():
+        held = f"{file.absolute().as_uri()}?mode=ro"
+        known = "SELECT name FROM experiments WHERE lifecycle_stage = 'active'"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(held, uri=True)) as base:
+            _named(store, [name for (name,) in base.execute(known)])
+        return  # what cannot be read is MLflow's to say
     others = sorted(p for p in file.parent.glob("*.db") if p.is_file())
     near = " or ".join(f"track.uri=sqlite:///{other}" for other in others[:3])
     raise ConfigProblem(
         f"there are no runs here: {file} is not there."
         + (f" Did you mean {near}?" if near else " The last line of every run says the command.")
     )
+
+
+def _named(store: Mlflow, known: list[str]) -> None:
+    """Raise ConfigProblem where the experiment of `store` is none of those that are `known` there."""
+    if (wanted := store.settings.experiment) not in known:
+        raise ConfigProblem(
+            f"there are no runs here: {store.uri} has no experiment '{wanted}'.{suggestion(wanted, known)} "
+            "One is named with track.experiment=NAME."
+        )
 
 
 def served(store: Mlflow) -> str:
@@ -98,14 +114,8 @@ def served(store: Mlflow) -> str:
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
-    wanted = store.settings.experiment
     try:
-        names = [e.name for e in MlflowClient(tracking_uri=store.uri).search_experiments()]
-        if wanted not in names:
-            raise ConfigProblem(
-                f"there are no runs here: {store.uri} has no experiment '{wanted}'.{suggestion(wanted, names)} "
-                "One is named with track.experiment=NAME."
-            )
+        _named(store, [e.name for e in MlflowClient(tracking_uri=store.uri).search_experiments()])
         return experiment.address(store.uri, store.opened(experiment.TAGS))
     except (MlflowException, Unreachable) as problem:
         said = problem if isinstance(problem, Unreachable) else f"{store.uri}: {plain(problem)}."

@@ -170,7 +170,7 @@ def test_no_store_is_made_by_a_command_that_only_looks(tmp_path, monkeypatch, ca
     assert [p.name for p in (tmp_path / "own").glob("*.db")] == ["x.db"]
 
 
-def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatch):
+def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatch, capfd):
     served = []
     monkeypatch.setattr(dashboard, "serve", lambda store, port: served.append((store.uri, port)))
     uri = f"sqlite:///{tmp_path}/x.db"
@@ -178,6 +178,14 @@ def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatc
     port = free_port()
     monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"track.uri={uri}", f"port={port}"])
     assert front.main() == 0 and served == [(uri, port)]
+    before = Path(f"{tmp_path}/x.db").read_bytes()
+    other = ["track.experiment=harnes", f"port={free_port()}"]
+    monkeypatch.setattr("sys.argv", ["harness", "dashboard", f"track.uri={uri}", *other])
+    assert (
+        front.main() == 2
+        and "no experiment 'harnes'. Did you mean 'harness'?" in capfd.readouterr().err
+    )
+    assert Path(f"{tmp_path}/x.db").read_bytes() == before and served[1:] == []
     line = dashboard.command(dashboard.store_of(tmp_path, uri), "127.0.0.1", port)
     assert uri in line and (tmp_path / "mlartifacts").as_uri() in line
 
