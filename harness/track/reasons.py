@@ -1,7 +1,13 @@
 """Why a store or a server takes nothing, in plain words."""
 
+import os
+import re
 from textwrap import shorten
 
+NONE = "what answers there is no MLflow, or not at this path"
+FORBIDDEN = "it answers 403 (forbidden)"
+ASKED = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")  # who asks a server
+CODE = re.compile(r"too many (\d+) error responses|failed with error code (\d+)")
 _SAID = {
     "NewConnectionError": "no server answers there",
     "NameResolutionError": "there is no such host",
@@ -9,12 +15,12 @@ _SAID = {
     "ConnectTimeoutError": "it does not answer",
     "error code 401": "it asks for a name and a password, and MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
     "MLFLOW_TRACKING_TOKEN) are not set here, or are not what it takes",
-    "error code 403": "it knows who asks (MLFLOW_TRACKING_USERNAME), who may not write to this experiment there; its owner "
-    "gives that permission, or give another track.experiment",
     "No space left": "the disk is full",
     "disk is full": "the disk is full",
     "readonly database": "it can only be read",
-    "<!doctype html": "what answers there is no MLflow, or not at this path",
+    "<!doctype html": NONE,
+    "not in a valid JSON format": NONE,
+    "error code 404": NONE,
     "Current state is deleted": "this experiment was deleted there; restore it (`mlflow experiments restore`), or give "
     "another track.experiment",
     "out-of-date database schema": "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address",
@@ -24,5 +30,20 @@ _SAID = {
 def plain(problem: Exception) -> str:
     """What is wrong, without a full stop: in our words where the sign of it is known, else its own first line."""
     text = str(problem).strip() or type(problem).__name__
-    known = (said for sign, said in _SAID.items() if sign in text)
-    return next(known, shorten(text.splitlines()[0], 300, placeholder=" ...").rstrip("."))
+    if "error code 403" in text or text.startswith("PERMISSION_DENIED"):
+        return _forbidden()
+    known = next((said for sign, said in _SAID.items() if sign in text), "")
+    if not known and (found := CODE.search(text)):
+        return f"it answers {found[1] or found[2]}, and whoever runs it can see why in its log"
+    return known or shorten(text.splitlines()[0], 300, placeholder=" ...").rstrip(".")
+
+
+def _forbidden() -> str:
+    """What a server means that lets nobody in, or not the one who was named to it."""
+    who = next((name for name in ASKED if os.environ.get(name)), "")
+    if not who:
+        return f"{FORBIDDEN}, and nobody was named to it: {' or '.join(ASKED)} is not set here"
+    return (
+        f"{FORBIDDEN}: who asks ({who}) may not write to this experiment there; its owner gives that permission, or give "
+        "another track.experiment"
+    )

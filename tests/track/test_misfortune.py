@@ -141,7 +141,22 @@ def test_a_full_disk_is_no_server_that_is_away():
     assert "server" not in remedy(Path("runs/1"))
 
 
-@pytest.mark.parametrize("code, said", [(401, "asks for a name and a password"), (403, "may not write")])  # fmt: skip
+def test_what_a_client_says_of_an_answer_is_told_in_plain_words(monkeypatch):
+    """Who asks is named only where that was sent."""
+    for sent in ("", "mine"):
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", sent)
+        said = plain(Exception("API request to endpoint /a failed with error code 403 != 200."))
+        assert said.startswith("it answers 403 (forbidden)")
+        assert ("who asks (MLFLOW_TRACKING_USERNAME)" in said) is bool(sent)
+    busy = "Max retries exceeded (Caused by ResponseError('too many 500 error responses'))"
+    assert plain(Exception(busy)).startswith("it answers 500, and ")
+    assert plain(Exception("failed with error code 301 != 200.")).startswith("it answers 301")
+    page = "the response body was not in a valid JSON format. Response body: '<html>hi</html>'"
+    assert plain(Exception(page)) == "what answers there is no MLflow, or not at this path"
+    assert plain(Exception("no such table: runs.\nmore")) == "no such table: runs"
+
+
+@pytest.mark.parametrize("code, said", [(401, "asks for a name and a password"), (403, "forbidden")])  # fmt: skip
 def test_a_server_that_does_not_let_one_in_is_told_in_plain_words(tmp_path, code, said):
     """Also where an audit cannot look up a run there, which it may well have."""
 
