@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from harness import machine
+from harness.report import names
 from harness.snapshot.digest import digest_document
 
 FILE = "another file was sealed"  # of a file that is not the one of its digest
@@ -82,7 +83,7 @@ def told(rows: Sequence[Row], show: Any) -> str:
 
 
 def _edit(edit: Row, rows: Sequence[Row], show: Any) -> str:
-    where = f" in {edit['point']}" if edit.get("point") else ""
+    where = f" of point {names.folder(edit['point'])}" if edit.get("point") else ""
     now = show(edit["recorded"])
     if not (known := original(edit, rows)):
         return f"{claim(edit)}{where} is {now}, {edit['found']}"

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from harness import machine
-from harness.report import footer
+from harness.report import footer, names
 from harness.report.audit import clause, edits
 from harness.report.audit import figures as audited
 from harness.report.html import cell, link, page, section
@@ -178,7 +178,7 @@ def _differing(rows: list[dict[str, Any]]) -> str:
     if edited := edits.told(rows, _value):
         return edited
     first, more = rows[0], len(rows) - 1
-    where = f" in {first['point']}" if first.get("point") else ""
+    where = f" of point {names.folder(first['point'])}" if first.get("point") else ""
     told = f"{_told(first, 'what', 80)}{where} was edited after the record was sealed"
     if first["found"] != edits.FILE:
         told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
@@ -277,7 +277,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     if rows:
         say.line()
         found = [
-            [f"{d.get('point', '')} {_told(d, 'what')}".strip(), _told(d, "recorded", 24),
+            [f"{names.folder(d['point']) if 'point' in d else ''} {_told(d, 'what')}".strip(), _told(d, "recorded", 24),
              edits.sealed(d, rows, _value) or _told(d, "found", 24), _told(d, "explanation")]
             for d in rows[:40]
         ]  # fmt: skip

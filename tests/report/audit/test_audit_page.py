@@ -35,6 +35,8 @@ def test_an_audit_says_first_of_how_many_runs_and_folds_what_is_the_same(tmp_pat
     assert "run again now" in heads and "recorded" not in heads
     assert audit.sentence(differs).startswith("3 runs: verdict: recorded exact, found drifted")
     assert audit.sentence(differs).endswith("Compared: nothing.")
+    placed = {**differs, "differences": [{**wrong, "point": "2"}]}
+    assert audit.reason(placed) == "verdict of point .../2: recorded exact, found drifted"
 
 
 def test_what_explains_the_others_comes_first_in_an_audit() -> None:

@@ -45,6 +45,7 @@ def test_what_mlflow_has_that_nobody_sealed_is_a_difference_of_its_own() -> None
     other = tracked("logits/max_abs_diff", 1.06e-06, 3.0)
     said = audit._differing([ROWS[0], other])
     assert said.endswith("another value was sealed; and 1 more difference")
+    assert "max_abs_diff of point .../2 is" in audit._differing([{**ROWS[0], "point": "2"}])
     elsewhere = tracked("logits/max_abs_diff", 1.06e-06, 9.06e-06, point="1")
     assert audit._differing([ROWS[0], elsewhere]).endswith("; and 1 more difference")
     assert not edits.told([other], str), "nothing of the record was edited"
