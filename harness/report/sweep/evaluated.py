@@ -15,6 +15,7 @@ from harness.snapshot.result import CELL, DONE, ROWS
 
 SAFE, RIGHT, BYTES, KL = FIGURES
 HEADS = ("cell", "safe", "right", "K/V", "KL (nats)")
+EACH = " in each"  # after the cell that all points come to
 Row = dict[str, Any]
 
 
@@ -61,8 +62,9 @@ def chosen(rows: list[Row], axes: list[str]) -> Row | None:
 
 
 def words(rows: list[Row], axes: list[str]) -> str:
-    """How many points have a safe choice, and which is the one of all: `2 of 3 safe: keydiff 25% 100% right`; empty
-    where none has cells."""
+    """How many points have a safe choice, and which is the one of all: `2 of 3 safe: keydiff 25% 100% right`; of
+    points that were asked different things which each comes to, if it is the same: `2 of 2 safe: keydiff 25% in each`.
+    Empty where none has cells."""
     asked = [row for row in rows if CHOICE in row]
     some = [row for row in asked if row[CHOICE]]
     if not some:
@@ -72,6 +74,8 @@ def words(rows: list[Row], axes: list[str]) -> str:
     share = f"{100 * one[RIGHT]:.3g}% right" if one else ""
     if one:
         told += f": {one['cell']} {share}" if safe else f", {share} at most"
+    elif safe == len(some) and len({row[CHOICE] for row in some}) == 1:
+        told += f": {some[0][CHOICE]}{EACH}"
     stopped = [row["outcome"] for row in rows if CHOICE not in row and row["outcome"] != DONE]
     counts = [f"{stopped.count(word)} {word}" for word in dict.fromkeys(stopped)]
     return ", ".join([*counts, told])

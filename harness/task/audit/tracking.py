@@ -155,7 +155,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
     spread = seeds.told(rows, variation.varied(rows, ways))
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
-    tables = [table]
+    tables, unnamed = [table], wording.unnamed(words)
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
@@ -194,7 +194,10 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         "KILLED" if missing else contents.status(rows),
         notes,
         before=_typed(folder, held["params"])
-        | dict.fromkeys(("verdict", "outcome"), wording.best_first(former[0]))
+        | dict.fromkeys(
+            ("verdict", "outcome"),
+            unnamed if unnamed == held["tags"].get("outcome") else wording.best_first(former[0]),
+        )
         | dict(*once_best[:1])  # as older versions named it
         | {
             "conclusion": wording.older(

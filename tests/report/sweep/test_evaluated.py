@@ -90,7 +90,10 @@ def test_a_point_that_failed_is_told_and_points_asked_other_things_have_no_one_b
     assert words == "1 failed, 2 of 2 safe: keydiff 50% 100% right"
     assert table.splitlines()[-1].endswith("| - | - | - | - | - | failed: no / file |")
     asked = [{**row, "model": model} for row, model in zip(grid, ("tiny", "gpt2"))]
-    assert said(tmp_path, asked)[1][0] == "2 of 2 safe" and said(tmp_path, asked)[1][3] == ""
+    (words, _, _, best) = said(tmp_path, asked)[1]
+    assert words == "2 of 2 safe: keydiff 50% in each" and best == ""
+    assert wording.unnamed(words) == "2 of 2 safe", "as older versions told it"
+    assert wording.unnamed("2 of 3 safe: knorm 25% 100% right").endswith("knorm 25% 100% right")
 
 
 def test_a_search_says_itself_what_is_best(tmp_path) -> None:
