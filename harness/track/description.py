@@ -15,6 +15,7 @@ from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
 from harness.snapshot.words import FORCED, numbered, required, streamed
 from harness.track import contents, links, snapshot, turns
+from harness.track.parts import ENDS, interval
 
 SAID = 240  # characters of what a run said
 DIFFERENCES, WIDE = 20, 80  # that an audit's description lists, and characters of a cell
@@ -300,14 +301,17 @@ def _parts(parts: Sequence[Row]) -> list[str]:
     """One line for each part of the run (a cell, a fault, a claim), with all that is measured of it; the best cell is
     marked."""
     keys = list(dict.fromkeys(key for part in parts for key in part["metrics"]))
+    low, high = (f"answers/{end}" for end in ENDS)  # one column
+    keys = [key for key in keys if key != high]
     if not keys:
         return []
     names = [key.rpartition("/")[2] for key in keys]
     heads = names if len({*names}) == len(names) else keys
-    heads = [_headed(head) for head in heads]
+    heads = ["95%" if key == low else _headed(head) for key, head in zip(keys, heads, strict=True)]
     lines = [f"| {' | '.join(['', *heads])} |", "|---" * (len(keys) + 1) + "|"]
     for part in parts:
-        figures = (shown(key, part["metrics"].get(key)) for key in keys)
+        held = part["metrics"]
+        figures = (interval(held) if key == low else shown(key, held.get(key)) for key in keys)
         mark = part.get("mark", "best") if part.get("as") == "best" else ""
         name = f"**{part['name']}** ({mark})" if mark else part["name"]
         cells = [name.replace(" ", SPACE), *figures]

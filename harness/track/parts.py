@@ -18,6 +18,7 @@ SAID = {
 }  # fmt: skip
 NONE = "no safe choice"  # of an evaluation
 SHARES = (RIGHT, "exact")  # told in percent
+ENDS = (f"{RIGHT}_low", f"{RIGHT}_high")  # of the 95% interval of that share
 CALLED = {"evaluate": "cells"}  # by task; of others the parts are called as it is
 
 
@@ -44,6 +45,12 @@ def parameters(row: dict[str, Any], above: dict[str, str]) -> dict[str, str]:
     return chosen | own if own else {}
 
 
+def interval(figures: dict[str, Any]) -> str:
+    """The 95% interval of the share of right answers among a cell's metrics: `68-100%`; `-` where there is none."""
+    low, high = (figures.get(f"answers/{end}") for end in ENDS)
+    return "-" if low is None or high is None else f"{100 * low:.0f}-{100 * high:.0f}%"
+
+
 def right(*shares: float) -> str:
     """A share of right answers, or the least and the most of several: `100% right`, `25% to 100% right`."""
     return f"{' to '.join(dict.fromkeys(map(_percent, shares)))} right"
@@ -59,6 +66,7 @@ def told(row: dict[str, Any], tail: str = "", say: Callable[..., str] = right) -
     word that its name ends with; all its figures in a sentence, which is its description too. tail: the end of
     that. say: `contained` for the words of older versions."""
     figures = {key.rpartition("/")[2]: value for key, value in row["metrics"].items()}
+    figures = {key: value for key, value in figures.items() if key not in ENDS}
     share = figures.get(RIGHT)
     word = row["name"].partition(": ")[2] if share is None else say(share)
     if not word:

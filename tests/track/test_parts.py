@@ -58,6 +58,14 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
     assert {(key, value) for key, value, _ in parts.above(below)} >= {
         ("best/contains", 1.0), ("best/kv_bytes", 50.0), ("full/contains", 0.75), ("full/kv_bytes", 99.0)
     }  # fmt: skip
+    ends = [{**row, "per_token_s": None, "low": 0.5, "high": 1.0} for row in rows]
+    below = evaluate.children(ends)
+    assert below[1]["metrics"]["answers/contains_low"] == 0.5
+    head, _, _, line, *_ = description._parts(below)
+    assert (
+        head.startswith("|  | contains (share) | 95% | nll (nats) |") and "| 1 | 50-100% |" in line
+    )
+    assert "low" not in parts.told(below[1])["conclusion"]
     worse = [{**row, "delta": -1.0, "delta_high": -0.5} for row in rows]
     (tmp_path / "evaluate.json").write_text(json.dumps(worse))
     outcome = contents.tags(result, tmp_path)["outcome"]

@@ -8,7 +8,7 @@ from typing import Any
 from harness.report.evaluate import budget, choice, times, wrong
 from harness.report.evaluate.choice import conclusion as conclusion
 from harness.report.html import cell, section, soundness
-from harness.snapshot.cells import WORSE, best, full, is_full, name, nearest
+from harness.snapshot.cells import RIGHT, WORSE, best, full, is_full, name, nearest
 from harness.snapshot.result import CELL
 
 COLUMNS = (
@@ -136,7 +136,13 @@ def children(rows: list[Row]) -> list[Row]:
         where = dict(zip(CELL, place, strict=True))
         when = f", asked {where['asked']}" * several
         first = next(iter(values.values()))
-        metrics = {f"answers/{m}": r["value"] for m, r in values.items()}
+        metrics: dict[str, float] = {}
+        for m, r in values.items():
+            ends = [end for end in ("low", "high") if m == RIGHT and r.get(end) is not None]
+            metrics |= {
+                f"answers/{m}": r["value"],
+                **{f"answers/{m}_{end}": r[end] for end in ends},
+            }
         metrics |= {"size/kv_bytes": first["kv_bytes"]}
         metrics["answers/perplexity"] = exp(values["nll"]["value"])
         if first["per_token_s"] is not None:
