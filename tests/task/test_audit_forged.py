@@ -118,6 +118,7 @@ def test_a_deleted_run_is_told_of_and_contradicts_nothing(harness, place):
     assert done.code == 0, done.out
     (told,) = place.glob("runs/checked/*/audit.json")
     assert [s for s in record.read(told)["unknown"] if "its run in MLflow was deleted" in s]
+    assert "deleted in MLflow, and compared all the same: the run of " in " ".join(done.out.split())
     client.restore_run(run_id)
     client.set_tag(run_id, "record", "another seal")
     client.delete_run(run_id)
@@ -126,6 +127,7 @@ def test_a_deleted_run_is_told_of_and_contradicts_nothing(harness, place):
     client.restore_run(run_id)
     done = harness("task=audit", f"run={run}", "track=mlflow")
     assert done.code == 1 and "another seal" in done.out, done.out
+    assert "deleted in MLflow" not in done.out
 
 
 def test_a_tracker_has_no_verdict_of_what_was_not_judged(harness, place):

@@ -101,6 +101,9 @@ def test_a_sweep_that_was_resumed_is_the_same(harness, place, monkeypatch):
         assert compared(cfg, folder)[0] == []
     named, seen = summed(cfg, sweep)
     assert (named, seen.left, seen.notes) == ([], {}, [])
+    client.delete_run(run_of(sweep / "1"))
+    gone = [compared(cfg, sweep / point)[1].deleted for point in "01"]
+    assert gone == [[], [".../1"]], "that somebody has deleted one is told"
     client.set_tag(record.read(sweep / "sweep.json")["mlflow"]["run_id"], "outcome", "2 exact")
     client.set_tag(run_of(sweep / "0"), "outcome", "exact")
     assert summed(cfg, sweep)[0] == compared(cfg, sweep / "0")[0] == ["outcome"]

@@ -18,6 +18,7 @@ from harness.config import Config
 from harness.config.tracking import USUAL
 from harness.pipeline.finish import shown
 from harness.report.audit.page import OTHER
+from harness.report.names import folder as called
 from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
 from harness.task.audit import copies, derivation, tracking
 from harness.task.audit.finding import Finding
@@ -52,16 +53,19 @@ WORDS = "the words of its outcome in MLflow"
 @dataclass
 class Seen:
     """What was compared with a server. left: what could not be compared -> why. notes: what somebody wrote there
-    that claims nothing. looked: what it holds belongs to no such record."""
+    that claims nothing. looked: what it holds belongs to no such record. deleted: whose runs were deleted there."""
 
     runs: int = 0
     copies: int = 0
     left: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     looked: bool = False
+    deleted: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
-        return {"runs": self.runs, "copies": self.copies, "notes": self.notes}
+        gone = f"deleted in MLflow, and compared all the same: the run of {', '.join(self.deleted)}"
+        notes = [*self.notes, *[gone] * bool(self.deleted)]
+        return {"runs": self.runs, "copies": self.copies, "notes": notes}
 
 
 def unseen(record: Path, seen: Seen, looked: bool = True) -> None:
@@ -98,6 +102,8 @@ def point(
         seen.left[UNREAD], seen.looked = "its result.json cannot be read", True
         return
     ours = derivation.ours(result)
+    if all(run["deleted"] for run in runs):
+        seen.deleted.append(called(folder.name) if contents.in_sweep(folder) else shown(folder))
     for run in runs:
         made = tracking.run(folder, result, run, _theres(cfg, record))
         if "verdict" not in run["tags"] and "verdict" in made.tags:
@@ -119,6 +125,7 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
         return
     results = [read(p / "result.json") for p in done]
     record = read(done[0] / "record.json")
+    seen.deleted += ["the sweep"] * run["deleted"]
     made = tracking.sweep(folder, done, run, _theres(cfg, record))
     yield from _run(cfg, run, made, seen, all(map(derivation.ours, results)))
     yield from copies.of_sweep(cfg, run["id"], folder, seen)
