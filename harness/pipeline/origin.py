@@ -102,11 +102,12 @@ def _check(cfg: Any, manifest: dict[str, Any], source: dict[str, Any]) -> None:
 
 
 def read(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What the `manifest` of a snapshot says of its tokens, as keys of a `result.json`."""
+    """What the `manifest` of a snapshot says of its tokens and which it is, as keys of a `result.json`."""
     tokens = [e for e in manifest["elements"] if e["name"] == TOKENS]
     return {
         "elements": [{"name": e["name"], "digest": e["digest"]} for e in tokens],
         "size": {"tokens": manifest["tokens"]},
+        "snapshot_id": manifest["id"],
     }
 
 

@@ -20,10 +20,11 @@ def left(result: Result) -> dict[str, Any]:
 
 
 def parent(result: Result) -> str | None:
-    """The id of the snapshot that a run read."""
+    """The id of the snapshot that a run read, also of one that was refused after that."""
+    known = (result.get("known") or {}).get("snapshot_id")
     if result.get("task") == READING:
-        return (result.get("snapshot") or {}).get("id")
-    return result.get("pruned_from")
+        return (result.get("snapshot") or {}).get("id") or known
+    return result.get("pruned_from") or (known if result.get("task") == "prune" else None)
 
 
 def sizes(result: Result) -> dict[str, Any]:

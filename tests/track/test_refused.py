@@ -30,7 +30,7 @@ def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
         assert there.get_logged_model(model).name == run.data.tags["model"]
         return run, told, model
 
-    _, read, model = run("task=save", "out=a", code=0)
+    saved, read, model = run("task=save", "out=a", code=0)
     refused, its, other = run("task=resume", "snapshot=a", "dtype=float64", "steps=2", code=3)
     assert its == read and other != model
     assert refused.inputs.dataset_inputs[0].dataset.name == "prompt snapshot"
@@ -38,8 +38,11 @@ def test_a_refused_run_has_its_commit_and_what_it_had_read(harness, place):
     unread = there.get_run(record.read(done.folders[-1] / "result.json")["mlflow"]["run_id"])
     assert done.code == 3 and [d.dataset.digest for d in unread.inputs.dataset_inputs] == [read]
     assert not unread.inputs.model_inputs, "none was loaded"
+    for one in (refused, unread):
+        assert one.data.tags["parent_snapshot_id"] == saved.data.tags["snapshot_id"]
     damaged, its, same = run("fault=bit_flip", "steps=2", code=3)
     assert its == read and same == model
+    assert "parent_snapshot_id" not in damaged.data.tags, "it is its own"
     for told in (refused, damaged):
         said = told.data.tags["conclusion"]
         assert said.startswith("Not restored: ") and "element " in said and str(place) not in said
