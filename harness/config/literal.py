@@ -122,9 +122,11 @@ def _carried(override: str) -> str:
 
 
 def unescaped(override: str) -> str:
-    """An override of a point without the escapes that Hydra writes into it, where it says the same without them: an
-    address, as a person types it."""
+    """An override of a point as a person types it, where that says the same: an address without the escapes that Hydra
+    writes into it, and `false` for its `False`."""
     key, _, value = override.partition("=")
+    if value in ("True", "False") and key.lstrip("+") not in TEXTS:
+        return f"{key}={value.lower()}"  # as a person types it
     bare = _ESCAPE.sub(r"\1", value)
     if bare == value or set(value) & set("'\"$") or key.lstrip("+") in TEXTS:
         return override

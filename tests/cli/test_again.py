@@ -66,10 +66,16 @@ def test_the_command_of_a_point_has_an_address_as_one_types_it(uri, tmp_path) ->
     """Hydra writes a point's colons with a backslash before them; what says another thing without stays."""
     (tmp_path / ".hydra").mkdir()
     escaped = uri.replace(":", "\\:")
-    words = [f"track.uri={escaped}", "name=a\\,b", "steps=2"]
+    words = [f"track.uri={escaped}", "name=a\\,b", "restore.strict=False", "text=False", "steps=2"]
     (tmp_path / ".hydra" / "overrides.yaml").write_text(json.dumps(words))
     said = shlex.split(launched.of_point(tmp_path))[3:]
-    assert said == [f"track.uri={uri}", "name=a\\,b", "steps=2"]
+    assert said == [
+        f"track.uri={uri}",
+        "name=a\\,b",
+        "restore.strict=false",
+        "text=False",
+        "steps=2",
+    ]
     check_typed(said[:1])
     check_typed(words[:1])  # what an older page has
 
