@@ -84,9 +84,10 @@ def finished(folder: Path) -> str:
 def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
     again = description.commanded(job["again"])
     place = f"Folder: `{shown(Path(folder))}`\n\n" * Path(folder).is_dir()
+    said = f"{job['reason'][:1].upper()}{job['reason'][1:]}"
     return {
         "outcome": WORD,
-        "conclusion": job["reason"][: contents.PARAM_LIMIT],
+        "conclusion": said[: contents.PARAM_LIMIT],
         "reason": job["reason"][: contents.PARAM_LIMIT],
         "task": job["options"]["task"],
         **provenance.tags(Path(folder), shown(Path(folder))),

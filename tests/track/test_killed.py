@@ -92,6 +92,7 @@ def test_what_a_job_without_a_last_word_had_finished_is_told(tmp_path) -> None:
     stopped.settle(lambda config: Store(), None)
     (tags,) = told
     assert tags["reason"].endswith(f"; kept: the finished snapshot {tmp_path / 'snapshot'}")
+    assert tags["conclusion"].startswith("Its process ended"), "a sentence"
     assert f"Folder: `{tmp_path}`" in tags["mlflow.note.content"]
     gone = tmp_path / "gone"
     stopped.begin(str(gone), **stopped.known({"name": "x"}, gone, {"task": "experiment"}))
