@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from harness import machine
 from harness.track import contents, parent, provenance
 from harness.track import snapshot as written
 from harness.track.parent import ABOVE
@@ -28,6 +29,8 @@ def comparison(experiment: str, above: str, points: list[str], called: str = "po
     some = points[:COMPARED]
     runs, where = (quote(json.dumps(ids, separators=(",", ":"))) for ids in (some, [experiment]))
     which = f"the {'first ' * (len(some) < len(points))}{len(some)} {called}"
+    if called == "faults":  # one of which is a control, without a fault
+        which = f"the {machine.many(len(points) - 1, 'fault')} and the control"
     asked = quote(f"tags.`{ABOVE}` = '{above}'")
     charts = f"#/experiments/{experiment}/runs?searchFilter={asked}&compareRunsMode=CHART&{PAGES}"
     charts += f"&orderByKey={quote('tags.`mlflow.runName`')}&orderByAsc=true"  # by time it would fold them

@@ -51,6 +51,9 @@ def test_a_sweeps_description_leads_to_its_points_side_by_side():
     many = links.comparison("1", "abc", [f"{i:032x}" for i in range(1000)])
     assert "first 50 points" in many and "all 1000" in many and len(many) < 3000
     assert links.comparison("1", "abc", ["r1"]) == ""
+    assert "[Compare the 1 fault and the control]" in links.comparison(
+        "1", "abc", ["r1", "r2"], "faults"
+    )
 
 
 @pytest.mark.parametrize("many", (60, 5000))
