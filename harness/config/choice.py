@@ -55,7 +55,7 @@ def _pair(override: str) -> tuple[str, str]:
 def _composed(group: str, overrides: Sequence[str]) -> list[str]:
     """The options of `group` as Hydra composes them; none where our own look at the files is enough. A sweep's
     experiments and tasks one after the other."""
-    places = schemas()
+    places = (*schemas(), "experiment")
     typed = [(key, v) for key, v in map(_pair, overrides) if key in places and _NAMES.fullmatch(v)]
     named = [(key, option) for key, v in typed for option in v.split(",")]
     if not chain.needed(named):
