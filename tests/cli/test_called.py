@@ -12,6 +12,7 @@ from harness.config import Config, called, sibling
 from harness.config.compose import typed
 from harness.errors import ConfigProblem
 
+ROOT = Path(__file__).resolve().parents[2]
 INHERITS = "defaults: [snapkv, _self_]\nwindow: 32\n"
 
 
@@ -69,6 +70,16 @@ def test_cells_of_an_evaluation_are_of_ones_own_options_too(harness, own):
     told = harness(*where, "task=my_eval", "--help").out
     assert "caches: []" in told and "prunes: [none, my_snap, snapkv]" in told, told
     assert "defaults" not in told and "prunes: [none, keep_last" not in told
+
+
+@pytest.mark.parametrize("chosen", ["my_snap", "snapkv"])
+def test_a_task_whose_list_refers_to_the_chosen_option_means_the_one_that_was_chosen(chosen):
+    """As `experiment=prune_search` has it, whose cells are of the policy that is searched."""
+    shipped = OmegaConf.load(ROOT / "conf" / "experiment" / "prune_search.yaml")
+    tree = {"prune": {"name": "snapkv", "ratio": 0.5}, "task": shipped.task, "called": {}}
+    told = called.told(OmegaConf.create(tree), {"prune": chosen})
+    assert list(told.task.prunes) == [chosen] and list(told.task.budgets) == [0.5]
+    assert told.prune.name == "snapkv", "by which its class is found"
 
 
 def test_a_cell_has_the_keys_of_its_own_option_and_those_that_were_typed_for_it(own, monkeypatch):
