@@ -205,7 +205,8 @@ def _check_yaml(group: str, option: str) -> None:
     keys = variants.signature(group, option)
     name = str(keys.get("name"))
     inherits = "name" not in keys and variants.defaults(group, option)
-    if name != option and variants.TARGET in keys and not inherits:
+    nameless = "name" not in keys and variants.written(group, option)
+    if name != option and (variants.TARGET in keys or nameless) and not inherits:
         raise ConfigProblem(variants.misnamed(group, option))
     ours = variants.options(group, variants.conf_dir())
     bases = [base for base in variants.defaults(group, option) if base in ours]

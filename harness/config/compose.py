@@ -279,7 +279,10 @@ def _read_by(
 def _misnamed(group: str, node: dict[str, Any]) -> str | None:
     """What is wrong where the `name` of a chosen option is none of the group's; None where it may be one."""
     every, name = variants.sound(group), node.get("name")
-    if wrong := [o for o in every if variants.signature(group, o).get("name") == name]:
+    wrong = [o for o in every if variants.signature(group, o).get("name") == name]
+    if not name:  # one that inherits has another's
+        wrong = [o for o in wrong if not variants.inherited(group, o) and {*variants.own(group, o)} <= {*node}]  # fmt: skip
+    if wrong:
         return variants.misnamed(group, wrong[0])
     if variants.TARGET in node and name:
         return None

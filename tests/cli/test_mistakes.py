@@ -65,6 +65,18 @@ def test_a_yaml_of_one_s_own_is_told_its_file_and_a_neighbour_is_not_blamed(
     assert "broken" not in good.out and "'prompt.foo' is not a key" in good.out
 
 
+@pytest.mark.parametrize("way", ["prune=bare", "-m prune=bare,knorm", "experiment=bare"])
+def test_a_yaml_without_a_name_is_told_so_and_not_one_beside_it(harness, place: Path, way) -> None:
+    for group in ("prune", "experiment"):
+        (place / "mine" / group).mkdir(parents=True)
+    (place / "mine" / "prune" / "a.yaml").write_text("defaults: [snapkv, _self_]\nwindow: 3\n")
+    (place / "mine" / "prune" / "bare.yaml").write_text("window: 3\n")
+    chosen = "# @package _global_\ndefaults:\n  - override /prune: bare\n"
+    (place / "mine" / "experiment" / "bare.yaml").write_text(chosen)
+    done = harness("--config-dir", "mine", *way.split())
+    assert done.code == 2 and "mine/prune/bare.yaml has no `name:`" in done.out, done.out
+
+
 @pytest.mark.parametrize("flag", ["--config-dir=mine", "hydra.searchpath=[file://mine]"])
 def test_an_option_of_one_s_own_that_has_a_shipped_name_is_not_passed_over(
     harness, place: Path, flag: str
