@@ -81,6 +81,15 @@ def check_place(folder: Path, whose: str) -> None:
         )
 
 
+def check_apart(folder: Path) -> None:
+    """Raise ConfigProblem where a single run in `folder` would be taken for a point of the sweep that it lies in."""
+    if (folder.parent / "multirun.yaml").is_file():
+        raise ConfigProblem(
+            f"{folder.parent} is the folder of a sweep, which would count a run in {folder.name} below it as a point of "
+            "its own. Choose another hydra.run.dir."
+        )
+
+
 def check_run(folder: Path, typed: list[str], main: list[str]) -> None:
     """Raise ConfigProblem where the sealed record of a run that was typed otherwise lies in `folder`, which one
     of `typed` would write over, or a sweep's. main: the flags of its primary config, as of `primary`."""

@@ -145,6 +145,7 @@ class Watch:
             with _unbegun():
                 point.stays(config)
                 resume.check_place(folder, "hydra.run.dir")
+                resume.check_apart(folder)
                 resume.check_run(folder, point.typed(config), primary_of(config.hydra))
 
     def on_job_end(self, **_: Any) -> None: ...

@@ -66,6 +66,9 @@ def test_a_run_is_not_mixed_with_a_sweep(harness, place: Path) -> None:
     done = harness("task=save", "hydra.run.dir=runs/s")
     assert done.code == 2 and "runs/s is the folder of a sweep" in done.out, done.out
     assert "Error executing" not in done.out and not (place / "runs/s/result.json").exists()
+    below = harness("task=save", "hydra.run.dir=runs/s/9")
+    assert below.code == 2 and "count a run in 9 below it as a point" in below.out, below.out
+    assert not (place / "runs" / "s" / "9").exists()
 
     assert harness("task=save", "hydra.run.dir=runs/one").code == 0
     for folder in ("runs/one", "runs"):
