@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness import interrupt
 from harness.compare.conclusion import conclusion
-from harness.config import Config
+from harness.config import Config, literal
 from harness.process import shown
 from harness.snapshot import table
 from harness.snapshot.result import (
@@ -271,7 +271,7 @@ def remedy(folder: Path) -> str:
     """What to do about a result that the tracking server did not get."""
     return (
         f"The result is safe in {shown(folder)}; once that is mended, "
-        f"`python -m harness resume={shown(folder)}` uploads it."
+        f"`{literal.command([f'resume={shown(folder)}'])}` uploads it."
     )
 
 

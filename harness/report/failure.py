@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.config import launched
+from harness.config import launched, literal
 from harness.report import footer
 from harness.report.html import cell, link, page, section
 from harness.report.names import in_brief
@@ -40,7 +40,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
     sections = [*first, *diagnosis.sections(result.get("diagnosis"))]
     sections.append(section("How to mend it", text=mend))
     if command := launched.of_point(path.parent):
-        audit = [f"python -m harness task=audit run={result.get('folder')}"]
+        audit = [literal.command(["task=audit", f"run={result.get('folder')}"])]
         checks = audit * (result["verdict"] == "refused" and bool(result.get("options")))
         wrong = mend == MEND[2]  # as it stands it fails again
         title = "Its command, to correct" if wrong else "Run it again" + ", check it" * bool(checks)

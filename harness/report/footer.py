@@ -9,7 +9,7 @@ from typing import Any
 from harness.config import launched, notes
 from harness.config.grid import varied
 from harness.config.launched import of_point
-from harness.config.literal import MULTIRUN, whole
+from harness.config.literal import MULTIRUN, command, whole
 from harness.machine import many
 from harness.report import overrides
 from harness.report.html import link, section
@@ -239,17 +239,17 @@ def origin(place: Path, folder: Path) -> list[tuple[str, str]]:
 
 def onward(result: dict[str, Any]) -> list[str]:
     """The commands that work on what a judged run has left: its record, and its snapshot where that outlives it."""
-    more = [f"python -m harness task=audit run={result['folder']}"]
+    more = [command(["task=audit", f"run={result['folder']}"])]
     kept = result.get("snapshot") or {}
     if (path := kept.get("path")) and kept.get("format") != "memory":
         after = (result.get("next") or {}).get("path", "ANOTHER-SNAPSHOT")
-        more.append(f"python -m harness task=diff a={path} b={after}")
+        more.append(command(["task=diff", f"a={path}", f"b={after}"]))
     return more
 
 
 def again(result: Record) -> list[str]:
     """What else to type of a table of measurements: how an evaluation, or a chat that was judged, is checked."""
-    audit = f"python -m harness task=audit run={result.get('folder')}"
+    audit = command(["task=audit", f"run={result.get('folder')}"])
     judged = result.get("task") == "chat" and bool(result.get("curves"))
     return [audit] * (judged or result.get("task") == "evaluate")
 

@@ -1,5 +1,7 @@
 """What a page leads to: the run that left what it read, and the commands that work on what it has left."""
 
+import shlex
+
 from harness.report import footer
 
 
@@ -21,3 +23,14 @@ def test_what_was_held_in_memory_is_compared_with_nothing_later():
     assert footer.onward(told) == ["python -m harness task=audit run=runs/a"]
     told["snapshot"]["format"] = "safetensors"
     assert footer.onward(told)[1].startswith("python -m harness task=diff a=runs/a/snapshot b=")
+
+
+def test_a_folder_with_a_blank_is_one_word_of_each_command():
+    """The twin: one without."""
+    for name, quoted in (("my run", "'run=runs/my run'"), ("mine", "run=runs/mine")):
+        folder = f"runs/{name}"
+        result = {"folder": folder, "snapshot": {"path": f"{folder}/snapshot"}, "task": "evaluate"}
+        audit, diff = footer.onward(result)
+        assert [audit] == footer.again(result) == [f"python -m harness task=audit {quoted}"]
+        (a,) = [word for word in shlex.split(diff) if word.startswith("a=")]
+        assert a == f"a={folder}/snapshot"
