@@ -57,6 +57,12 @@ def _named_in_defaults(text: str, argv: list[str]) -> str | None:
         )
     if (path := _file(where)) is None:
         return None
+    inner, _, chosen = str(option).partition("/")
+    if chosen and inner in schemas():  # looked for below the file's own group
+        return (
+            f"{where.replace('/', '=')}: {path} names `{inner}: {chosen}`, which Hydra looks for below {group}/. Write "
+            f"`override /{inner}: {chosen}`."
+        )
     if any((folder / group).is_dir() for folder in folders()):
         return (
             f"{where.replace('/', '=')}: {path} names {group}: {option}, and '{option}' is not an option "
