@@ -7,12 +7,13 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from pathlib import Path
 
 from harness import extras, keys
 from harness.config import culprit
 from harness.config.chain import PRIMARY
+from harness.config.grammar import no_pair, odd, pasted
 from harness.config.key import unset, wanted
 from harness.config.literature import called
 from harness.config.option import schemas, shared
@@ -23,27 +24,7 @@ from harness.variants import folders, options, outside
 
 SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submitit_slurm_packed")
 PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
-FUNCTIONS = (
-    "range",
-    "choice",
-    "interval",
-    "glob",
-    "sort",
-    "shuffle",
-    "tag",
-    "int",
-    "float",
-    "str",
-    "bool",
-    "json_str",
-)
 MANY = 24  # options of a group that are still listed one by one
-FORMS = {
-    "range": "range(START,STOP), whole or decimal numbers, with a step after them where it is not 1",
-    "interval": "interval(LOW,HIGH), two numbers, for a sweeper that searches",
-    "choice": "choice(A,B)",
-    "glob": "glob(PATTERN)",
-}
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
 PARAMS = "hydra.sweeper.params"
@@ -149,7 +130,7 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     first, line = cause.splitlines()[0], text.splitlines()[0]
     line = line.removeprefix("Error merging override ")
     if line.startswith("Error parsing override"):
-        return _no_pair(line.split(maxsplit=3)[-1], argv)
+        return no_pair(line.split(maxsplit=3)[-1], argv)
     if line.startswith("Ambiguous value for argument"):
         several = line.split(maxsplit=4)[-1].strip("'")
         key, _, value = several.partition("=")
@@ -187,12 +168,12 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     if line.startswith("LexerNoViableAlt"):
         key, equals, value = line.partition(": ")[2].partition("=")
         if not equals:
-            return _no_pair(f"'{key}'", argv)
+            return no_pair(f"'{key}'", argv)
         return f"{key}={value} needs quotes of its own: {pasted(key, value)}"
     if any(sign in line for sign in _NOT_READ):
-        if odd := next(filter(_odd, argv), ""):
-            key, _, value = odd.partition("=")
-            return f"{odd} needs quotes of its own: {pasted(key, value)}"
+        if strange := next(filter(odd, argv), ""):
+            key, _, value = strange.partition("=")
+            return f"{strange} needs quotes of its own: {pasted(key, value)}"
         return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
     if new := re.search(r"Could not override '(model\.config)\.(\w+)'", line):
         return (
@@ -248,33 +229,6 @@ def _not_there(line: str) -> str:
     return f"~{key}: there is no {key} here to take away.{near or ' Leave it out.'}"
 
 
-def pasted(key: str, value: str) -> str:
-    """`key=value` as it is typed in a shell where Hydra is to take the value for one text."""
-    escaped = re.sub(r"(\\*)('|\Z)", lambda m: 2 * m[1] + "\\'" * bool(m[2]), value)
-    word = f"{key}='{escaped}'"
-    return shlex.quote(word) if set(word) & set('"$`\\!') else f'"{word}"'
-
-
-def _odd(argument: str) -> bool:
-    """Whether Hydra cannot read an argument that it reads as a text in quotes."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    key, equals, value = argument.partition("=")
-    if not equals or key.startswith("-") or set(value) & set("[]{}()"):
-        return False
-    for typed, sound in ((argument, False), (shlex.split(pasted(key, value))[0], True)):
-        try:
-            OverridesParser.create().parse_override(typed)
-        except HydraException:
-            if sound:
-                return False
-        else:
-            if not sound:
-                return False
-    return True
-
-
 def _plugin_key(kind: str, key: str, name: str) -> str:
     """Which of Hydra's plugins have `key`; where none has, what the one whose configuration is of the class
     `name` has in its place. kind: launcher or sweeper."""
@@ -289,42 +243,6 @@ def _plugin_key(kind: str, key: str, name: str) -> str:
     mine = [n for n in nodes.values() if getattr(OmegaConf.get_type(n), "__name__", "") == name]
     known = [str(k) for n in mine for k in n if k != "defaults" and not str(k).startswith("_")]
     return suggestion(key, known) if known else " It has none."
-
-
-def _no_pair(word: str, argv: list[str]) -> str:
-    """What to do about an argument without an equals sign, which Hydra gives in quotes."""
-    bare = word.strip("'")
-    at = argv.index(bare) if bare in argv else 0
-    first = next((i for i in range(at - 1, -1, -1) if "=" in argv[i]), 0)
-    if at and argv[first].startswith(("text=", "prompt.text=")):
-        more = takewhile(lambda a: "=" not in a and not a.startswith("-"), argv[first + 1 :])
-        text = " ".join([argv[first].replace("'", ""), *more])
-        return f'{word} is not key=value. A text with blanks needs quotes: "{text}"'
-    follows = argv[at + 1] if argv[at : at + 1] == [bare] and argv[at + 1 :] else ""
-    if bare in Config.__dataclass_fields__ and bare not in schemas() and follows.isalnum():
-        return f"{word} is not key=value. Did you mean {bare}={follows}?"
-    if bare in options("task"):
-        return f"{word} is not key=value. Did you mean task={bare}?"
-    if bare in (*schemas(), "experiment"):
-        return (
-            f"{word} is not key=value: {bare}=OPTION. `python -m harness {bare} --help` lists them."
-        )
-    if near := get_close_matches(bare, options("task"), n=1, cutoff=0.75):
-        return f"{word} is not key=value. Did you mean task={near[0]}?"
-    if bare == "help":
-        return f"{word} is not key=value. Did you mean --help?"
-    _, equals, value = bare.partition("=")
-    if equals and "" in (each := value.split(",")) and each[1:]:
-        return f"{word}: an empty value stands between its commas."
-    if (called := re.match(r"(\w+)\(", value)) and called[1] in FUNCTIONS:
-        form = f": give {FORMS[called[1]]}" if called[1] in FORMS else ""
-        return f"{word}: what stands in its brackets is nothing that {called[1]} takes{form}."
-    if called:
-        return f"{word}: there is no {called[1]}(...).{suggestion(called[1], FUNCTIONS)}"
-    return (
-        f"{word} is not key=value. Is something left out, or is a value with blanks or brackets in "
-        "need of quotes?"
-    )
 
 
 def _of_many(group: str, option: str, known: Sequence[str]) -> str:

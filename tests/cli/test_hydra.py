@@ -9,7 +9,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from harness.cli.resume import resumed
-from harness.config.explain import pasted
+from harness.config.grammar import pasted
 from harness.errors import ConfigProblem
 
 WRONG = {
