@@ -68,6 +68,11 @@ def _named_in_defaults(text: str, argv: list[str]) -> str | None:
             f"{where.replace('/', '=')}: {path} names {group}: {option}, and '{option}' is not an option "
             f"of {group}.{suggestion(str(option), options(group))}"
         )
+    if (
+        option is None and "Could not load" in text
+    ):  # a whole configuration, as the harness's own is
+        near = suggestion(group, sorted({p.stem for f in folders() for p in f.glob("*.yaml")}))
+        return f"{where}: {path} names '{group}', and there is no such file.{near}"
     keys = [f.name for f in fields(Config) if f.name not in schemas()]
     near = suggestion(group, [*schemas(), *keys])
     if any(f"mean '{key}'" in near for key in keys):

@@ -25,6 +25,7 @@ from harness.variants import folders, options, outside
 SUBMITIT = ("submitit_local", "submitit_local_packed", "submitit_slurm", "submitit_slurm_packed")
 PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic", "optuna")}
 MANY = 24  # options of a group that are still listed one by one
+_LACKS = r"Interpolation key '(\w+)|Could not override '(\w+)'\. No match|Key '(\w+)' is not in struct\n *full_key: \3$"
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
 
 PARAMS = "hydra.sweeper.params"
@@ -105,11 +106,11 @@ def _without_ours(said: str, argv: list[str]) -> str:
     error, or another primary config."""
     pairs = ((a.partition("="), b) for a, b in pairwise([*argv, ""]))
     name = next((a[2] or b for a, b in pairs if PRIMARY.get(a[0]) == "name"), "")
-    missed = re.search(r"Interpolation key '(\w+)|Could not override '(\w+)'\. No match", said)
+    missed = re.search(_LACKS, said, re.MULTILINE)
     if (
         not name
         or missed is None
-        or (missed[1] or missed[2]) not in {f.name for f in fields(Config)}
+        or next(filter(None, missed.groups())) not in {f.name for f in fields(Config)}
     ):
         return ""
     return (

@@ -37,6 +37,11 @@ def wanted(said: str) -> str:
 def unset(said: str) -> str:
     """What to do about what an error of omegaconf's misses, an environment variable or a key that another one
     names; empty for another error."""
+    if "missing mandatory value: name" in said:
+        return (
+            "no file gives it a value. The defaults of a primary config begin with `config` and end with `_self_`: "
+            "`defaults: [config, _self_]`."
+        )
     if key := re.search(r"Interpolation key '(.+?)' not found", said):
         return f"${{{key[1]}}} names no key of the configuration; `--cfg job` shows all of them."
     name = re.search(r"Environment variable '(.+?)' not found", said)

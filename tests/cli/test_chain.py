@@ -74,6 +74,21 @@ def test_a_primary_config_without_the_harness_s_own_is_told_what_it_lacks(
     )
 
 
+def test_a_primary_config_that_misses_the_harness_s_own_is_told_how_it_begins(harness, own) -> None:
+    """Shown, run elsewhere, and one that misspells it."""
+    asked = ("-cd", "own", "-cn", "alone")
+    (own / "alone.yaml").write_text("steps: 4\ntrack: {name: none}\n")
+    shown = harness(*asked, "--cfg", "job", "-p", "track")
+    assert shown.code == 2 and "`defaults: [config, _self_]`" in shown.out, shown.out
+    placed = harness(*asked, "hydra.run.dir=y", "track={}")
+    assert placed.code == 2 and "its defaults leave out the harness's own" in placed.out, placed.out
+    (own / "alone.yaml").write_text("defaults: [confg, _self_]\n")
+    near = harness(*asked)
+    assert (
+        near.code == 2 and "'confg', and there is no such file. Did you mean 'config'?" in near.out
+    )
+
+
 def test_a_sweep_of_a_primary_config_of_one_s_own_is_resumed_with_it(harness, own, place) -> None:
     (own / "my3.yaml").write_text("defaults: [config, _self_]\nsteps: 3\n")
     (own / "odd.yaml").write_text("task: {}\nseed: 0\ntrack: {}\n")
