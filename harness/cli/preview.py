@@ -4,7 +4,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +14,11 @@ from harness.config import typed
 from harness.config.chain import loader
 from harness.config.grid import values
 from harness.config.literal import CARRIED, MARK, decoded
+from harness.config.option import misread, schemas
+from harness.config.unknown import unknown_key
 from harness.errors import ConfigProblem
 
+CFG, PACKAGE = ("--cfg", "-c"), ("--package", "-p")
 UNKNOWN = re.compile(r"^( *[\w.-]+:) \?\?\?$", re.MULTILINE)  # what Hydra fills in once a job runs
 
 
@@ -24,24 +27,51 @@ def readable(arguments: list[str], swept: bool) -> Iterator[None]:
     """What `--cfg` prints inside the block is shown as it was typed: no text in base64, no omegaconf's ???. Raises
     ConfigProblem after it where a run would be refused by a value. swept: it is a point of a sweep, which is not
     looked at: another point may read its keys."""
-    if not {a.partition("=")[0] for a in arguments} & {"--cfg", "-c"}:
+    if not {a.partition("=")[0] for a in arguments} & {*CFG}:
         yield
         return
-    said = io.StringIO()
+    said, wrong = io.StringIO(), io.StringIO()
     try:
-        with redirect_stdout(said):
+        with redirect_stdout(said), redirect_stderr(wrong):
             yield
+    except SystemExit as end:  # Hydra finds nothing there, be it null or no key
+        if not end.code or not (package := "".join(_values(arguments, PACKAGE)[-1:])):
+            raise
+        wrong.truncate(0)
+        said.write(_empty(arguments, package))
     finally:
+        sys.stderr.write(wrong.getvalue())
         told = UNKNOWN.sub(r"\1 null  # known once it runs", said.getvalue())
         sys.stdout.write(CARRIED.sub(_typed, told).replace(MARK, ""))
-    if not swept and {"job", *_shown(arguments)} <= {"job", "all"}:
+    if not swept and {"job", *_values(arguments, CFG)} <= {"job", "all"}:
         _check(arguments)
 
 
-def _shown(arguments: list[str]) -> list[str]:
+def _values(arguments: list[str], flags: tuple[str, ...]) -> list[str]:
+    """What these flags are given."""
     pairs = pairwise([*arguments, ""])
     named = ((a.partition("="), b) for a, b in pairs)
-    return [a[2] or b for a, b in named if a[0] in ("--cfg", "-c")]
+    return [a[2] or b for a, b in named if a[0] in flags]
+
+
+def _empty(arguments: list[str], package: str) -> str:
+    """What `-p package` shows of a key that holds null. Raises ConfigProblem where there is no such key."""
+    from omegaconf import OmegaConf
+
+    cfg, nothing = _sweep(arguments), object()
+    group, _, inner = package.partition(".")
+    if group == "hydra" and "job" in _values(arguments, CFG):
+        raise ConfigProblem(f"{package} is Hydra's own: --cfg hydra -p {package} shows it.")
+    if OmegaConf.select(cfg, package, default=nothing, throw_on_missing=False) is None:
+        return "null\n"
+    if group == "hydra":
+        raise ConfigProblem(f"Hydra has no key {package}; `--cfg hydra` shows its own.")
+    name = OmegaConf.select(cfg, f"{group}.name")
+    if group in schemas() and name and (said := misread(group, [name], [inner.split(".")[0]])):
+        raise ConfigProblem(said)
+    raise ConfigProblem(
+        f"'{package}' is not a key of the configuration.{unknown_key(package, '') or ''}"
+    )
 
 
 def _check(arguments: list[str]) -> None:

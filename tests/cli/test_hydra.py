@@ -16,7 +16,9 @@ WRONG = {
     "track=none --config-dir": "--config-dir needs a value after it.",
     "track=none --cfg": "--cfg needs a value after it.",
     "--cfg job -p": "-p needs a value after it.",
-    "--cfg job -p nope": "package 'nope' not found in config",
+    "--cfg job -p stepz": "harness: 'stepz' is not a key of the configuration. Did you mean 'steps'?",
+    "--cfg job -p prune.windw prune=snapkv": "Did you mean 'prune.window'?",
+    "--cfg hydra -p hydra.runn": "harness: Hydra has no key hydra.runn",
     "--info nope": "--info nope is not possible. There is: all, config",
     "--resolve": "The --resolve flag can only be used in conjunction with --cfg",
     "-r -m seed=1": "Only one of --run, --multirun, --cfg, --info",
@@ -94,6 +96,12 @@ def test_a_mistake_in_hydra_s_own_words_is_one_message(harness, place: Path, typ
     assert done.code == 2 and WRONG[typed] in done.out and "Traceback" not in done.out, done.out
     assert "Warning" not in done.out
     assert "[1/2]" not in done.out and not list(place.iterdir())
+
+
+@pytest.mark.parametrize("key, shown", [("snapshot", "null\n"), ("seed", "0\n")])
+def test_a_key_that_holds_nothing_is_shown_as_null(harness, key: str, shown: str) -> None:
+    done = harness("--cfg", "job", "-p", key)
+    assert done.code == 0 and done.out == shown, done.out
 
 
 @pytest.mark.parametrize("value", ["http://h?a=b", "it's", 'a"b$c', "a\\", "a\\'b,c", "\u65e5"])
