@@ -33,7 +33,13 @@ Row = dict[str, Any]
 def varied(rows: list[Row], ways: Iterable[str] = ()) -> list[str]:
     """The columns that were swept: options or overrides with more than one value. ways: objectives."""
     measured = {*MEASURED, *ANSWERS, *ways}
-    return [k for k in rows[0] if k not in measured and len({str(r[k]) for r in rows}) > 1]
+    return [k for k in rows[0] if k not in measured and len(_values(rows, k)) > 1]
+
+
+def _values(rows: list[Row], key: str) -> set[str]:
+    """What the points have there. One that could not be composed knows what was typed for it, and of no other option."""
+    there = (r[key] for r in rows if r.get("verdict") != "failed" or r[key] not in (None, ""))
+    return set(map(str, there))
 
 
 def asks(axis: str) -> bool:

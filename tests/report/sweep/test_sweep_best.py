@@ -301,3 +301,11 @@ def test_what_makes_a_difference_to_the_full_cache_makes_none_to_these_points_al
     rows[0]["verdict"] = "refused"
     told = baseline.beside_full(said, rows, axes)
     assert told.endswith("; restore.strict makes no difference to these points."), told
+
+
+def test_a_point_that_could_not_be_composed_varies_only_what_was_typed_for_it():
+    """The twin: a point of another option."""
+    done = {"verdict": "exact", "prune": "knorm", "cache": "manual", "seed": "1"}
+    lost = {"verdict": "failed", "prune": "tova", "cache": None, "seed": "1"}
+    assert variation.varied([done, lost]) == ["prune"]
+    assert variation.varied([done, lost | {"verdict": "exact"}]) == ["prune", "cache"]
