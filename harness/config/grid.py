@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from harness import variants
+from harness.errors import ConfigProblem
 
 
 def jobs(overrides: list[str]) -> int | None:
@@ -47,11 +48,16 @@ def repeated(overrides: Sequence[str]) -> dict[str, list[str]]:
 
 def values(override: Any) -> list[str]:
     """The values of a sweep override of Hydra's, those that a `glob(...)` matches among the options of its
-    group. Raises HydraException where only its sweeper knows."""
-    from hydra.core.override_parser.types import Glob
+    group. Raises HydraException where only its sweeper knows, ConfigProblem for a range that leads nowhere."""
+    from hydra.core.override_parser.types import Glob, RangeSweep
 
     if isinstance(override.value(), Glob):
         return list(override.value().filter(variants.options(override.key_or_group)))
+    if isinstance(override.value(), RangeSweep) and override.value().step == 0:
+        raise ConfigProblem(
+            f"{override.input_line}: its step is 0, so it never comes to its end. Give another, or leave it out: it "
+            "is 1 then."
+        )
     return list(map(str, override.sweep_string_iterator()))
 
 
