@@ -13,7 +13,7 @@ from pathlib import Path
 from harness import extras, keys
 from harness.config import culprit
 from harness.config.chain import PRIMARY
-from harness.config.grammar import no_pair, odd, pasted
+from harness.config.grammar import no_pair, odd, pasted, quoted_glob
 from harness.config.key import unset, wanted
 from harness.config.literature import called
 from harness.config.option import schemas, shared
@@ -175,6 +175,8 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         if strange := next(filter(odd, argv), ""):
             key, _, value = strange.partition("=")
             return f"{strange} needs quotes of its own: {pasted(key, value)}"
+        if globbed := next(filter(None, map(quoted_glob, argv)), ""):
+            return f"a pattern with brackets needs quotes of its own: {globbed}"
         return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
     if new := re.search(r"Could not override '(model\.config)\.(\w+)'", line):
         return (

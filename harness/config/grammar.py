@@ -59,6 +59,13 @@ def odd(argument: str) -> bool:
     return True
 
 
+def quoted_glob(argument: str) -> str:
+    """`KEY=glob(PATTERN...)`, whose pattern has brackets that Hydra takes for a list, as it is typed in a shell; empty
+    for any other argument."""
+    told = re.sub(r"""=glob\(([^"',()]*\[[^"',()]*)""", r'=glob("\1"', argument)
+    return shlex.quote(told) if told != argument else ""
+
+
 def no_pair(word: str, argv: list[str]) -> str:
     """What to do about an argument without an equals sign, which Hydra gives in quotes."""
     bare = word.strip("'")

@@ -53,6 +53,7 @@ WRONG = {
     "-m hydra/sweeper=optuna report.objectives=[metrics.kl_mean] prune=knorm prune.ratio=interval(0.5,0.1)": "give the smaller number first, interval(0.1,0.5)",
     "-m hydra/launcher=joblib hydra.launcher.n_jobs=0 seed=1,2": "hydra.launcher.n_jobs=0 runs nothing",
     "-m prune=keep_last prune.ratio=0.1,2": "prune.ratio=2.0 is not possible: give 0 < ratio <= 1.",
+    "-m prune=glob([a-z]*,exclude=[none,r*])": """needs quotes of its own: 'prune=glob("[a-z]*",exclude=[none,r*])'""",
     "-m steps=range(1,3,0)": "harness: steps=range(1,3,0): its step is 0, so it never comes to its end.",
     "-m prune=knorm prune.ratio=range(0.1,0.5,0.0)": "its step is 0",
     "-m task=save out=x seed=1,2": "out=x is one place for the snapshots of seed=1 and of seed=2",
