@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.config import Config
 from harness.config.chain import PRIMARY
 from harness.config.literal import MULTIRUN, TEXTS, quoted, quoted_texts
-from harness.errors import ConfigProblem, suggestion
+from harness.errors import ConfigProblem
 from harness.variants import conf_dir, config_dirs, searched
 
 SPOKEN = {"from": "foreign"}  # a word of Python's own can be no field
@@ -79,7 +79,9 @@ def check_flags(arguments: list[str]) -> None:
         if equals or key.partition(".")[0] in known:
             near = f" Keys have no dashes: {key}={rest or '...'}"
         else:
-            near = suggestion(flag, FLAGS)
+            near = " `python -m harness --help` lists what there is."
+            if meant := get_close_matches(flag, FLAGS, n=1, cutoff=0.7):
+                near = f" Did you mean '{meant[0]}'?"
             if meant := get_close_matches(key, known, n=1, cutoff=0.7):
                 near = f" Did you mean {meant[0]}={rest or '...'}?"
         raise ConfigProblem(f"{argument} is not a flag.{near}")

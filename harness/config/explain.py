@@ -135,10 +135,12 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     if line.startswith("Ambiguous value for argument"):
         several = line.split(maxsplit=4)[-1].strip("'")
         key, _, value = several.partition("=")
-        return (
-            f"{several} names several values: `-m {shlex.quote(several)}` runs one after the other; a comma that "
-            f"belongs to one value needs quotes: {pasted(key, value)}"
+        said = (
+            f"{several} names several values: `-m {shlex.quote(several)}` runs one after the other"
         )
+        if key in schemas():  # no option has a comma in its name
+            return f"{said}."
+        return f"{said}; a comma that belongs to one value needs quotes: {pasted(key, value)}"
     if line.startswith("Sweeping over Hydra's configuration") and PARAMS in line:
         return _from_a_file(next((a for a in argv if PARAMS in a), PARAMS))
     if twice := re.match(r"Multiple values for (hydra/\w+)", line):
@@ -191,11 +193,13 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             f"{told.rstrip('.')}: the harness's own is looked for in --config-path too. With --config-dir DIR "
             "--config-name NAME both are found."
         )
-    if said := re.match(r"Could not override '(hydra\W\w+)': Key '.+' not in", told):
+    if said := re.match(
+        r"Could not override '(hydra\W\w+)(\.[\w.]+)?': Key '.+' not in 'HydraConf'", told
+    ):
         from hydra.conf import HydraConf
 
         near = get_close_matches(said[1][6:], [f.name for f in fields(HydraConf)], n=1)
-        hint = f" Did you mean '{said[1][:6]}{near[0]}'?" if near else ""
+        hint = f" Did you mean '{said[1][:6]}{near[0]}{said[2] or ''}'?" if near else ""
         return f"{said[1]}: Hydra has no such key or group.{hint} `--cfg hydra` shows its own."
     if said := re.match(r"Could not override '(\w+)': Key '(\w+)' not in '", told):
         key = f"{said[1]}.{said[2]}"
@@ -229,7 +233,8 @@ def _not_there(line: str) -> str:
             f"Leave it out, or set it: {key}=..."
         )
     near = unknown_key(key, "") or ""
-    return f"~{key}: there is no {key} here to take away.{near or ' Leave it out.'}"
+    meant = near if "Did you mean" in near else " Leave it out."
+    return f"~{key}: there is no {key} here to take away.{meant}"
 
 
 def _plugin_key(kind: str, key: str, name: str) -> str:

@@ -26,6 +26,8 @@ _WANTED = {  # words of omegaconf's about a value of the wrong type
     "could not be converted to Float": "a number",
     "is not a valid bool": "true or false",
     "is not a ListConfig": "a list: [a,b]",
+    "is not Optional": "a value, or leave it out",
+    "Incompatible value 'None'": "a value, or leave it out",
 }
 
 

@@ -106,7 +106,8 @@ def _meant(part: str, value: str) -> str:
     groups = [n for n in schemas() if value in options(n) and value != "none"]
     if part not in nested and part.lower() not in top and len(groups) == 1:
         return f" Did you mean '{groups[0]}={value}'?"
-    near = suggestion(part, [*top, *(k for k in nested if k not in top)])
+    close = get_close_matches(part, [k for k in nested if k not in top], n=1, cutoff=0.7)
+    near = suggestion(part, [*top, *close])
     for key, full in nested.items():
         if key not in top:
             near = near.replace(f"'{key}'", f"'{full}'")
