@@ -135,12 +135,12 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     if line.startswith("Ambiguous value for argument"):
         several = line.split(maxsplit=4)[-1].strip("'")
         key, _, value = several.partition("=")
-        said = (
+        apart = (
             f"{several} names several values: `-m {shlex.quote(several)}` runs one after the other"
         )
         if key in schemas():  # no option has a comma in its name
-            return f"{said}."
-        return f"{said}; a comma that belongs to one value needs quotes: {pasted(key, value)}"
+            return f"{apart}."
+        return f"{apart}; a comma that belongs to one value needs quotes: {pasted(key, value)}"
     if line.startswith("Sweeping over Hydra's configuration") and PARAMS in line:
         return _from_a_file(next((a for a in argv if PARAMS in a), PARAMS))
     if twice := re.match(r"Multiple values for (hydra/\w+)", line):
