@@ -45,6 +45,7 @@ def _run(argv: list[str]) -> int:
         try:
             verbs.check(argv)
             arguments.check_folder(argv)
+            arguments.check_primary(argv)
             told = verbs.described(argv[0]) if word else help.show(config.conf_dir(), argv)
         except HarnessError as problem:
             return _fail(str(problem), problem.exit_code)

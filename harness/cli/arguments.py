@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.config import Config
 from harness.config.chain import PRIMARY
 from harness.config.literal import MULTIRUN, TEXTS, quoted, quoted_texts
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, suggestion
 from harness.variants import conf_dir, config_dirs, searched
 
 SPOKEN = {"from": "foreign"}  # a word of Python's own can be no field
@@ -170,6 +170,18 @@ def chosen_primary(arguments: list[str]) -> dict[str, str]:
         if key := PRIMARY.get(flag):
             said[key] = value if equals else after
     return said
+
+
+def check_primary(arguments: list[str]) -> None:
+    """Raise ConfigProblem where `--config-name` names no file of the folders in which one is looked for."""
+    said = chosen_primary(arguments)
+    name = said.get("name", "").removesuffix(".yaml")
+    places = [Path(said["path"]) if "path" in said else conf_dir(), *config_dirs(arguments)]
+    if name and not any((folder / f"{name}.yaml").is_file() for folder in places):
+        stems = sorted({file.stem for folder in places for file in folder.glob("*.yaml")})
+        raise ConfigProblem(
+            f"--config-name {name}: there is no {name}.yaml in {' or '.join(map(str, places))}.{suggestion(name, stems)}"
+        )
 
 
 def _check_whole(arguments: list[str]) -> None:

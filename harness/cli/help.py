@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from harness import variants
-from harness.cli.arguments import SPOKEN, VALUED
+from harness.cli.arguments import SPOKEN, VALUED, chosen_primary
 from harness.config import Config, options, shared
 from harness.config.choice import unread
 from harness.config.explain import PLUGINS, installed
@@ -60,9 +60,10 @@ MORE = (
 
 
 def show(conf: Path, arguments: list[str]) -> str:
-    """Help for the task, the groups or the options among `arguments`, or for everything, as wide as the
-    terminal and at most 80 columns."""
-    return _narrowed(_told(conf, arguments), _width())
+    """Help for what is among `arguments`, or for everything, as wide as the terminal and at most 80 columns."""
+    own = chosen_primary(arguments).get("name")
+    more = f"\n\nShipped defaults; `--cfg job` shows those of {own}." if own else ""
+    return _narrowed(_told(conf, arguments) + more, _width())
 
 
 def _width() -> int:

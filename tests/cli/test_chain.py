@@ -89,6 +89,17 @@ def test_a_primary_config_that_misses_the_harness_s_own_is_told_how_it_begins(ha
     )
 
 
+def test_help_of_a_primary_config_says_whose_defaults_it_shows(harness, own) -> None:
+    """The twins: the shipped one, and one that is not there."""
+    told = harness("-cd", "own", "-cn", "my2", "--help")
+    assert told.code == 0 and told.out.endswith(
+        "Shipped defaults; `--cfg job` shows those of my2.\n"
+    )
+    assert "Shipped defaults" not in harness("-cd", "own", "--help").out
+    gone = harness("-cd", "own", "-cn", "my3", "--help")
+    assert gone.code == 2 and "Did you mean 'my2'?" in gone.out, gone.out
+
+
 def test_a_sweep_of_a_primary_config_of_one_s_own_is_resumed_with_it(harness, own, place) -> None:
     (own / "my3.yaml").write_text("defaults: [config, _self_]\nsteps: 3\n")
     (own / "odd.yaml").write_text("task: {}\nseed: 0\ntrack: {}\n")
