@@ -14,7 +14,15 @@ import torch
 
 from harness.compare import likeness, spread
 from harness.compare.likeness import Pair
-from harness.compare.picture import MARGIN, Recomputed, aligned, picture_of, stepped, worn
+from harness.compare.picture import (
+    MARGIN,
+    Recomputed,
+    aligned,
+    other_layer,
+    picture_of,
+    stepped,
+    worn,
+)
 from harness.snapshot import coherence, manifest
 from harness.snapshot.elements import BY_NUMBER
 from harness.snapshot.history import since
@@ -169,11 +177,9 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         return "block", "kv_cache", zeros
     if not coded and (narrow := likeness.narrow(list(pairs.values()))):
         return "rounding", "kv_cache", f"every number is one of {narrow}"
-    order = list(pairs)
-    place = likeness.other_layer(stored, [wanted[i] for i in order], [allowed[i] for i in order])
-    if place is not None:
-        other = order[place]
-        if likeness.other_layer(pairs[other], [expected], [limit]) == 0 and other != layer:
+    other = other_layer(state, right, layer, allowed)
+    if other is not None:
+        if other != layer and other_layer(state, right, other, allowed) == layer:
             both = f"layers {layer} and {other} are exchanged, each holds the K/V of the other"
             return "layer", "kv_cache", both
         return "layer", "kv_cache", f"layer {layer} holds the K/V of layer {other}"

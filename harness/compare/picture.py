@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from harness.compare import likeness
 from harness.compare.likeness import Pair
 from harness.snapshot.codes import Codes
 from harness.snapshot.state import LayerState, State
@@ -61,6 +62,22 @@ def aligned(pair: Pair, layer: LayerState) -> Pair:
         t.gather(2, index.expand(*index.shape[:3], t.shape[3])) * (at >= 0)[..., None] for t in pair
     )
     return key, value
+
+
+def other_layer(
+    state: State, right: Recomputed, index: int, allowed: Mapping[int, tuple[float, float]]
+) -> int | None:
+    """The layer whose keys and values the layer `index` holds, at the positions that are its own or, where pruning
+    left others to each, at those of that layer. allowed: how far off by each layer, keys and values."""
+    layers = {layer.index: layer for layer in state.layers if layer.index in allowed}
+    known = {i: kv for i in layers if (kv := right.kv[i]) is not None}
+    held, limits = (layers[index].key, layers[index].value), [allowed[i] for i in known]
+    for own in (True, False):
+        there = [aligned(kv, layers[i if own else index]) for i, kv in known.items()]
+        place = likeness.other_layer(held, there, limits)
+        if place is not None:
+            return list(known)[place]
+    return None
 
 
 def picture_of(

@@ -81,6 +81,23 @@ def test_two_layers_in_each_others_place_are_exchanged_and_a_copy_is_not(healthy
     assert told.cause == "layer" and told.evidence.startswith("layer 0 holds the K/V of layer 1; ")
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["with-positions", "numbers-alone"])
+def test_layers_that_kept_other_tokens_are_seen_to_be_exchanged(captured, whole):
+    """Pruned per head each layer has positions of its own, which may have come along or stayed."""
+    from harness.prune.registry import policy
+
+    session, made = captured("prune=snapkv", "prune.ratio=0.5")
+    state = policy(session.cfg.prune).prune(made.state)
+    first, second, *rest = state.layers
+    assert not torch.equal(first.positions, second.positions)
+    here, there = (second, first) if whole else (
+        replace(first, segments=second.segments), replace(second, segments=first.segments)
+    )  # fmt: skip
+    swapped = (replace(here, index=0), replace(there, index=1), *rest)
+    told = diagnose(session.loaded, replace(state, layers=swapped))
+    assert told.evidence.startswith("layers 0 and 1 are exchanged, each holds the K/V of the other")
+
+
 def test_a_wrong_scale_says_by_how_much(healthy):
     loaded, state = healthy
     told = diagnose(loaded, edit.layers(state, lambda k: k * 2, lambda v: v * 2, only=1))
