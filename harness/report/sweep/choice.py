@@ -33,16 +33,17 @@ def able(rows: list[Row], touched: bool = True) -> list[Row]:
     return [row for row in measured if rank(row) == first]
 
 
-def best(rows: list[Row]) -> list[Row]:
+def best(rows: list[Row], alone: bool = True) -> list[Row]:
     """The points to choose among those that were asked the same, all that tie; none where all are alike in
     all that counts, and where every one writes into the caller's cache: those that are `able`, and of them the
-    smallest."""
+    smallest. alone: they were asked the one question there was, where a point that came to no end is none to be better
+    than; of several questions each has its best."""
     tied = able(rows)
     least = min(map(stored, tied), default=0.0)
     tied = [row for row in tied if stored(row) <= HEADER * least]
     tied = [row for row in tied if not written(row)]
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
-    return tied if len(tied) < len(measured) else []
+    return tied if len(tied) < len(measured if alone else rows) else []
 
 
 def nearest(rows: list[Row]) -> list[Row]:
@@ -72,13 +73,16 @@ def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
     where these are the same in every question, and where all points of a question tie; one that another beats by
     `CLEAR` in its time per token is left out, but only where that is so in every one of several questions: less is noise, and once is too (the first point of a sweep warms up). once: as older versions, which had
     no best point of a question where all tie."""
-    groups = group(rows, [a for a in axes if asks(a)])
+    groups = [*group(rows, [a for a in axes if asks(a)]).values()]
     options = [a for a in axes if not asks(a)]
     tied = [
-        by_option(best(some) or ([] if once else _untouched(nearest(some))), options)
-        for some in groups.values()
+        by_option(
+            best(some, once or not groups[1:]) or ([] if once else _untouched(nearest(some))),
+            options,
+        )
+        for some in groups
     ]
-    near = [by_option(nearest(some), options) for some in groups.values()]
+    near = [by_option(nearest(some), options) for some in groups]
     near = [
         {o: r for o, r in by.items() if o in some} if some else by for some, by in zip(tied, near)
     ]

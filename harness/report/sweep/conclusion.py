@@ -44,8 +44,10 @@ def told(
     a sweep that is not complete. once: as older versions told it."""
     if not winners:
         return ""
+    control = not once and any(r.get("prune") == CONTROL for r in rows)
+    nearest = f"nearest{' policy' * (control and policies(winners, axes) == winners)}"
     if short := short_of(rows):
-        return f"{short} The nearest{so_far}{pointed(winners, axes, rows)}"
+        return f"{short} The {nearest}{so_far}{pointed(winners, axes, rows)}"
     lacks = lacking(axes, rows)
     near = [row for some in lacks for row in some]
     if not near:
@@ -62,7 +64,7 @@ def told(
             [r for r in part if (r["point"] in names) is inside] for part in (winners, rows)
         )
         if some and inside:
-            said.append(f"The nearest there{so_far}{pointed(some, known, mine, other)}")
+            said.append(f"The {nearest} there{so_far}{pointed(some, known, mine, other)}")
         elif some:
             said.append(_best(some, known, mine, so_far, other, once))
     return " ".join(said)

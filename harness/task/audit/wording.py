@@ -37,6 +37,7 @@ REWORDED = {  # what is best of a sweep, and how older versions said that
     " with the same tokens": " that keeps every token",
     "The nearest ties with": "It ties with",
     "The nearest tie with": "They tie with",
+    "The nearest policy": "The nearest",
     "Both came back": "All 2 came back",
     "both came back": "all 2 came back",
     "The pruned point came back": "It came back",
