@@ -196,14 +196,14 @@ class RestoreRefused(NotRestored):
             what = "went on although differences were waived: it is no model's own"
             remedy = "Go on from a snapshot without a waiver"
         whose = f"what was saved at {where}" if where else "what this state was captured from"
-        told = f"restore refused: {whose} {what}:\n{rows}\n{why}{why and ' '}"
+        told, why = f"restore refused: {whose} {what}:\n{rows}\n", why and f"{why} "
         blame, stop, _ = remedy.rpartition(". ")
-        self.found = f"{told}{blame}{stop}"
+        self.found = f"{told}{why}{blame}{stop}"
         anyway = (
             ", or pass `restore.strict=false` to restore anyway (what was waived is recorded and the verdict is at "
             "best `drifted`)"
         )
-        self.remedy = f"{remedy}{anyway * fits}."
+        self.remedy = f"{why}{remedy}{anyway * fits}."
         super().__init__(f"{told}{self.remedy}")
 
 

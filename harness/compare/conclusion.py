@@ -1,5 +1,6 @@
 """One sentence for a person: what a record says. It is built from the record alone."""
 
+import re
 from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
@@ -12,6 +13,7 @@ from harness.snapshot.words import numbered, purpose, quoted
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 LONG = 24  # characters of what is no word: tokens of which none is a space
 WRONG = ("drifted", "diverged")
+LATER = re.compile(r"of what was generated, step (\d+) ")  # after a step that reads a given text
 NO_NUMBERS = "its logits are not numbers"
 
 
@@ -29,10 +31,13 @@ def conclusion(result: Mapping[str, Any]) -> str:
     if timed_twice(result):
         beside = f"{again:.2g} s for the faster of two prefills of the same tokens"
         both = f"{back:.2g} s to load, verify and restore, timed once; {beside}"
-    faster = speed(result) and f"{speed(result)} ({both})"
+    wrong = verdict in WRONG and not on_purpose(result)  # whose speed is of no use
+    faster = "" if wrong else speed(result) and f"{speed(result)} ({both})"
     kept = stored(result) and f"{stored(result)} {_where(result)}"
     facts = [fact for fact in (faster, kept) if fact]
-    return ", ".join([sentence, *facts]) + "." + _codes(result) + _itself(result) + _wrong(result)
+    return (
+        f"{_itself(result)}{', '.join([sentence, *facts])}.{_codes(result)}{_wrong(result)}".strip()
+    )
 
 
 def _exact(result: Mapping[str, Any]) -> str:
@@ -63,9 +68,12 @@ def _diverged(result: Mapping[str, Any]) -> str:
     often, words = _often(result), _in_words(result, first)
     if other := drawn(result):
         return _drawn(result, other)
+    later = LATER.match(str(result.get("reason")))
     if meant := on_purpose(result):
         came, purpose, kept = meant
         where = "" if first is None else f", first at step {first + 1}{words}"
+        if later:  # what a model thought of the words of a text that was given is no answer
+            where = f", of what was generated first at step {later[1]}"
         changed = f"another token than the full cache's at {often}" if often else "other tokens"
         lost = f", {_apart(result)}" * (_apart(result) == NO_NUMBERS)
         return f"{came}{purpose}: {changed}{where}{lost}{kept}"
@@ -266,9 +274,11 @@ def _codes(result: Mapping[str, Any]) -> str:
 
 
 def _itself(result: Mapping[str, Any]) -> str:
-    """That a cache does not continue a pruned or a quantized state, whatever the pruning did."""
+    """That a cache does not continue a pruned or a quantized state, or that it came back as another, whatever the pruning
+    did: the first thing to know."""
     block = result.get("itself") or {}
-    return f" But {block['reason']}." if block.get("verdict") in WRONG else ""
+    reason = str(block.get("reason"))
+    return f"{reason[:1].upper()}{reason[1:]}. " if block.get("verdict") in WRONG else ""
 
 
 def _wrong(result: Mapping[str, Any]) -> str:

@@ -112,7 +112,7 @@ def _block(
     first = metrics["first_divergence"]
     token = None if first is None else first + 1
     verdict, _ = decide(path.logits, expected, metrics, floor, UNMEASURED, token, ())
-    off = f"its logits are off by {metrics['max_abs_diff']:.3g}, the noise is {floor['max_abs_diff']:.3g}"
+    off = f"its logits are off by {metrics['max_abs_diff']:.3g}, rounding explains {floor['max_abs_diff']:.3g}"
     other = f"step {token} chooses another token than with cache={name}"
     reason = {
         "exact": f"bit-equal to {same} under cache={name}",
@@ -139,7 +139,7 @@ def _lost(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
     """`block` where every cache goes on alike with what came `back`, and otherwise than with what was `saved`."""
     cause, element, seen = parted(saved, back)
     whose = "pruned" if saved.documents["kv_format"].get("pruned") else "quantized"
-    off = f"logits are off by {block['max_abs_diff']:.3g}, the noise is {block['noise']:.3g}"
+    off = f"logits are off by {block['max_abs_diff']:.3g}, rounding explains {block['noise']:.3g}"
     reason = f"the {whose} state did not come back as it was saved: {seen}; {off}"
     return {**block, "reason": reason, "cause": cause, "element": element}
 

@@ -109,8 +109,9 @@ def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
     for fault in ("layer_swap", "head_permutation", "stale_values"):
         done = harness(*given, f"fault={fault}")
         assert done.code == 1, (fault, done.out)
-        told = "the pruned state did not come back as it was saved: "
-        assert told in done.result["conclusion"] and "Restore: as saved" not in done.out, done.out
+        told = "The pruned state did not come back as it was saved: "
+        assert done.result["conclusion"].startswith(told), "the first thing to know"
+        assert "Restore: as saved" not in done.out, done.out
     done = harness(*given)
     assert done.code == 0 and "did not come back" not in done.out
     said = done.result["conclusion"]
@@ -172,7 +173,8 @@ def test_a_broken_cache_is_told_from_a_pruning(harness, mine, smaller) -> None:
             continue
         assert done.code == 1 and block["verdict"] in ("drifted", "diverged"), done.out
         sentence = f"the {whose} state itself is not continued by cache={cache}"
-        assert sentence in block["reason"] and sentence in done.result["conclusion"]
+        assert sentence in block["reason"]
+        assert done.result["conclusion"].startswith(f"T{sentence[1:]}"), "the first thing to know"
         assert told["cause"] == "cache" and "on purpose" not in told["evidence"]
 
         assert "cross-check:  " + block["verdict"].upper() in done.out

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import RestoreRefused
 from harness.report import failure
 
 
@@ -234,3 +235,10 @@ def test_a_mistyped_option_is_told_once_and_its_command_is_one_to_correct(tmp_pa
     )
     page = (tmp_path / "report.html").read_text()
     assert "<h2>What failed</h2>" in page and "<h2>Run it again</h2>" in page
+
+
+def test_what_may_be_all_it_takes_is_part_of_how_to_mend_it() -> None:
+    hint = "Weights in another dtype have other digests; dtype=float32 may be all it takes."
+    problem = RestoreRefused("a", ["x was 1, is 2"], why=hint)
+    assert problem.remedy.startswith(f"{hint} Load the model") and str(problem).count(hint) == 1
+    assert hint in problem.found

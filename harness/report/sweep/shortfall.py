@@ -32,7 +32,10 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     if not failed:
         return ""
     lost = list(filter(pruned.lost, measured))
-    first = f"Not back as saved: {_named(lost, axes)}. " * bool(lost)
+    first = f"Not back as saved: {_shared(lost, rows, axes) or _named(lost, axes)}. " * bool(lost)
+    failed = [row for row in failed if row not in lost]
+    if not failed:
+        return f"{first}The page of such a point says more under Diagnosis."
     some = [f"{_called(row, axes)}: {_far(row)}" for row in failed[:FEW]]
     more = f"; {len(failed) - FEW} more below" * (len(failed) > FEW)
     ways = dict.fromkeys(way for row in failed for way in _ways(row))
@@ -41,7 +44,7 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     if "prune" in ways and _refuted(measured):
         ways.pop("prune")
         ways["policy"] = None
-    off = f"{first}Off: {'; '.join(some)}{more}. {_back(failed)}"
+    off = f"{first}How far off: {'; '.join(some)}{more}. {_back(failed)}"
     return f"{off}Try to {'; or '.join(TRY[way] for way in ways)}."
 
 
@@ -66,6 +69,15 @@ def _refuted(rows: list[Row]) -> bool:
 
 def _called(row: Row, axes: list[str]) -> str:
     return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])
+
+
+def _shared(lost: list[Row], rows: list[Row], axes: list[str]) -> str:
+    """What these points have in common and no other has, where there are several: `all 6 with fault=layer_swap`."""
+    for axis in axes:
+        values = {str(row[axis]) for row in lost}
+        if lost[1:] and len(values) == 1 and sum(str(r[axis]) in values for r in rows) == len(lost):
+            return f"{pruned.whole(len(lost))} with {axis}={plots.short(lost[0][axis])}"
+    return ""
 
 
 def _named(rows: list[Row], axes: list[str]) -> str:

@@ -93,7 +93,7 @@ def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -
     assert "both restored as saved" in page and "pruning: 2 diverged" in page
     main = page.partition("</style>")[2]
     assert not re.search(r'class="[^"]*\bbad\b', main) and "2 allowed" not in main
-    assert "2 is allowed" not in main and "Off: " not in main and "Try to" not in main
+    assert "2 is allowed" not in main and "How far off: " not in main and "Try to" not in main
     assert "saving it takes" not in main and "How the best is chosen" not in main
     assert "Marked: the nearest to the full cache, by the smaller mean KL" in main
     assert "Its restore by itself: 2 equivalent." in main

@@ -75,6 +75,20 @@ def test_a_sentence_of_drawn_tokens_counts_draws_and_not_the_most_likely_ones():
     )
 
 
+def test_a_sentence_on_a_resume_leads_with_what_was_generated_and_praises_no_speed_of_a_wrong_one():
+    """What a model thought of the words of a text that it was given is no answer."""
+    figures = {"max_abs_diff": 1.0, "first_divergence": 1, "top1_agreement": 0.75}
+    result = {"verdict": "diverged", "metrics": figures, "curves": {"restored": {"kl": [0.1] * 4}}, "pruned": True,
+              "reason": "of what was generated, step 3 chooses another token", "size": {"tokens": 9, "kept_tokens": 5},
+              "text": {"read": 2, "steps": 2, "apart": ["a b", "a c"]}}  # fmt: skip
+    told = "at 1 of 4 steps (2 read the text, 2 generated), of what was generated first at step 3, with 5 of 9"
+    assert told in conclusion(result) and "where the full cache" not in conclusion(result)
+    timed = {"time_s": {"recompute": 1.0, "load": 0.1, "restore": 0.1, "verify": 0.1}}
+    wrong = {"verdict": "drifted", "metrics": figures, **timed}
+    assert "faster" not in conclusion(wrong)
+    assert "faster" in conclusion({**wrong, "verdict": "exact"}), "the twin"
+
+
 def test_a_sentence_names_the_near_tie_that_flipped():
     result = {"verdict": "equivalent", "metrics": {"max_abs_diff": 1e-6, "first_divergence": None}}
     assert "the tokens of the run" in conclusion(result) and "tie" not in conclusion(result)

@@ -14,12 +14,14 @@ def test_which_failed_by_how_much_and_what_to_try() -> None:
     fine = ROW | {"verdict": "exact", "exit_code": 0, "prune": "none", "point": "1"}
     said = shortfall.sentence([ROW, fine], ["prune"], False)
     assert said == (
-        "Off: prune=snapkv: another token at step 2, mean KL 0.13 nats, error 3.8e+05 of rounding's own, "
+        "How far off: prune=snapkv: another token at step 2, mean KL 0.13 nats, error 3.8e+05 of rounding's own, "
         "2 allowed. Try to keep more of the context (a larger prune.ratio or prune.tokens)."
     )
     assert shortfall.sentence([fine], ["prune"], False) == ""
     assert shortfall.sentence([ROW | {"exit_code": 0}], ["prune"], False) == ""
-    assert "Off: prune=snapkv" in shortfall.sentence([ROW | {"exit_code": 0}], ["prune"], True)
+    assert "How far off: prune=snapkv" in shortfall.sentence(
+        [ROW | {"exit_code": 0}], ["prune"], True
+    )
     assert "; 2 more below" in shortfall.sentence([ROW] * 5, ["prune"], False)
     touched = ROW | {"prune": "none", "mutated": True, "cache": "dynamic"}
     assert "cache=cloned" in shortfall.sentence([touched], ["cache"], False)
@@ -65,15 +67,15 @@ def test_the_page_says_it_below_its_conclusion(tmp_path) -> None:
     ]
     rows[1]["prune"] = "random"
     said = html.unescape(sweep.drawn(tmp_path, rows, 2, "s"))
-    assert '<p class="soft">Off: prune=snapkv: another token at step 2' in said
+    assert '<p class="soft">How far off: prune=snapkv: another token at step 2' in said
 
 
 def test_no_budget_and_no_code_mends_a_point_that_did_not_come_back() -> None:
     """The twin came back as saved: there a larger budget may help."""
     lost = ROW | {"restore": "diverged"}
     said = shortfall.sentence([lost, ROW | {"restore": "equivalent"}], ["prune"], False)
-    assert said.startswith("Not back as saved: prune=snapkv. Off: "), said
-    assert "follow what the page" in said and "keep more of the context" in said
+    assert said.startswith("Not back as saved: prune=snapkv. How far off: "), said
+    assert said.count("another token") == 1 and "keep more of the context" in said, "the twin alone"
     alone = shortfall.sentence([lost], ["prune"], False)
     assert "keep more of the context" not in alone and "under Diagnosis" in alone, alone
 
@@ -88,4 +90,12 @@ def test_what_came_back_as_saved_is_said_to_have_and_what_moved_it():
     )
     assert "came back" not in shortfall.sentence([coded, ROW], ["prune"], False), "unknown of one"
     lost = coded | {"restore": "drifted"}
-    assert "came back" not in shortfall.sentence([coded, lost], ["quantize"], False)
+    told = shortfall.sentence([coded, lost], ["quantize"], False)
+    assert told.startswith("Not back as saved: quantize=int4. ") and "It came back as saved" in told
+    bent = [ROW | {"restore": "diverged", "fault": "swap", "prune": p} for p in ("a", "b")]
+    sound = [{**row, "restore": "exact", "fault": "none", "exit_code": 0} for row in bent]
+    told = shortfall.sentence([*bent, *sound], ["prune", "fault"], False)
+    assert (
+        told
+        == "Not back as saved: both with fault=swap. The page of such a point says more under Diagnosis."
+    )
