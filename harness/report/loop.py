@@ -11,6 +11,7 @@ from harness.report.picture import plots
 
 TRACE = "trace.json"
 GOOD = "\u2713"
+ROOM = 1.06  # above the highest line of a picture
 
 Row = dict[str, Any]
 
@@ -71,7 +72,7 @@ def _held(result: Row, steps: list[Row]) -> str:
     )
     every = [last - len(steps) + place for place in range(1, len(steps) + 1)]
     axis.plot(places, every, ":", color=plots.INK, linewidth=1.4)
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, ROOM * max(last, *(row["kept"] for row in steps)))
     plots.whole(axis.xaxis)
     plots.whole(axis.yaxis)
     plots.label(axis, "Held after each step", "step", "tokens")

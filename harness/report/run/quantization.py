@@ -4,6 +4,8 @@ from typing import Any
 
 from harness.report.run.kept_tokens import share
 
+MANY = 32  # layers and heads; more of them are folded
+
 
 def section_of(coded: dict[str, Any], full: int | None = None) -> dict[str, Any]:
     """The table of errors, with what it saved. full: bytes of K/V of the full cache, where tokens were dropped too."""
@@ -18,6 +20,7 @@ def section_of(coded: dict[str, Any], full: int | None = None) -> dict[str, Any]
         f"{coded['seconds']:.3g} s. Errors are root mean squares, as shares of the keys' and the "
         "values' own; the largest are absolute.",
         "columns": columns,
+        "fold": len(coded["layers"]) > MANY,
         "rows": [
             [
                 row["layer"], row["head"], f"{row['key_error']:.3%}", f"{row['value_error']:.3%}",

@@ -13,6 +13,7 @@ from harness.report.sweep import (
     codes,
     conclusion,
     inert,
+    precision,
     price,
     pruned,
     search,
@@ -63,7 +64,8 @@ def told(
         str(row.get("mutated")) == "True" for row in rows
     ):
         text += "\nNone is called best: every point writes into your cache."
-    text += f"\n{codes.idle(rows, axes)}".rstrip()
+    for note in (codes.idle(rows, axes), precision.sentence(rows, axes)):
+        text += f"\n{note}".rstrip()
     was = "was" if mixed == 1 else "were"
     text += f"\n{machine.many(mixed, 'point')} {was} run by other code than the rest." * bool(mixed)
     tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))

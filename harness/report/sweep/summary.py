@@ -18,6 +18,7 @@ from harness.report.sweep import (
     conclusion,
     evaluated,
     inert,
+    precision,
     price,
     pruned,
     search,
@@ -252,7 +253,8 @@ def closing(
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         plain = spread or measured(rows) * bool(ended[1:])  # where no point is to be chosen
         lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
-        lines += [say.labelled("note", nothing) for nothing in [codes.idle(rows, axes)] if nothing]
+        notes = (codes.idle(rows, axes), precision.sentence(rows, axes))
+        lines += [say.labelled("note", note) for note in notes if note]
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
     lines += _failed(folder, rows)
