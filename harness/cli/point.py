@@ -46,6 +46,14 @@ def typed(cfg: Any) -> list[str]:
     return list(map(str, OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)))
 
 
+def params(cfg: Any) -> dict[str, str]:
+    """What a sweep varies by its sweeper's own configuration, in Hydra's words."""
+    from omegaconf import OmegaConf
+
+    held: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=False)
+    return {str(k): str(v) for k, v in (held.get("params") or {}).items()}
+
+
 def stays(config: Any) -> None:
     """Raise ConfigProblem where a job is to leave the directory in which its command was typed."""
     if config.hydra.job.get("chdir"):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import machine
@@ -116,9 +116,10 @@ def check_run(folder: Path, typed: list[str], main: list[str]) -> None:
         )
 
 
-def check(folder: Path, typed: list[str]) -> None:
+def check(folder: Path, typed: list[str], params: Mapping[str, str] | None = None) -> None:
     """Raise ConfigProblem where points of a sweep that was typed otherwise lie in `folder`, which one of
-    `typed` would write over, or the record of a run, or runs that are no points of it."""
+    `typed` would write over, or the record of a run, or runs that are no points of it. params: what a file varies, by
+    `hydra.sweeper.params`, where the order of its values numbers the points."""
     import yaml
 
     if not (folder / "multirun.yaml").is_file():
@@ -131,8 +132,20 @@ def check(folder: Path, typed: list[str]) -> None:
     try:
         tree = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))
         before = [str(a) for a in tree["hydra"]["overrides"]["task"]]
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        sweeper = tree["hydra"].get(
+            "sweeper", {"params": params}
+        )  # not in one of which less was kept
+        varied = {str(k): str(v) for k, v in (sweeper.get("params") or {}).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return
+    other = [k for k in {**varied, **(params or {})} if varied.get(k) != (params or {}).get(k)]
+    if params is not None and other and any(folder.glob("*/result.json")):
+        key = other[0]
+        was, now = (some.get(key, "not varied") for some in (varied, params))
+        raise ConfigProblem(
+            f"{folder} holds the points of a sweep whose hydra.sweeper.params.{key} was {was} and is {now} by now: its "
+            "points would be others. Put it back where a file says it, or begin another sweep."
+        )
     if _asked(before) != _asked(typed) and any(folder.glob("*/result.json")):
         raise ConfigProblem(
             f"{folder} holds the points of another sweep ({' '.join(map(decoded, before))}), which would be written "

@@ -106,7 +106,9 @@ class Watch:
             point.stays(config)
             search.check(config)
             resume.check_place(folder, "hydra.sweep.dir")
-            resume.check(folder, point.typed(config))
+            resume.check(
+                folder, point.typed(config), None if search.of(config) else point.params(config)
+            )
         Watch.keep = resume.keep(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
         Watch.done, Watch.failed = {}, failed(folder)

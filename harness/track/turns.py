@@ -43,9 +43,11 @@ def _needs(folder: Path, result: dict[str, Any]) -> list[str]:
         return []
     if not beside:
         return []
+    own = place.is_relative_to(folder) if place.is_absolute() else place.parent.name == "snapshot"
+    where = "the run's own folder" if own else f"`{place.parent}`"
     return [
         f"The snapshot among its artifacts is that of the last turn, and needs `{', '.join(beside)}` beside it: they lie "
-        "in the run's own folder."
+        f"in {where}."
     ]
 
 

@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from stores import table
 from tracking import whole
 
 from harness.cli import resume
 from harness.cli.point import same
 from harness.config.literal import spelled
-from harness.errors import InputProblem
+from harness.errors import ConfigProblem, InputProblem
 from harness.snapshot import record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,3 +115,23 @@ def test_killed_sweep_is_finished_by_resume(tmp_path, shell, points, varied):
     assert [r["point"] for r in table(folder)] == [str(i) for i in range(points)]
     links = set((folder / "sweep.html").read_text().split('href="')[1:])
     assert len({link.split('"')[0] for link in links if link[0].isdigit()}) == points
+
+
+def test_a_sweep_that_a_file_declares_otherwise_by_now_is_not_resumed_as_another(tmp_path):
+    """Its points are numbered by those values: half of them would be another sweep's."""
+    was = {"cache": "manual,cloned", "seed": "range(0,2)"}
+    told = {"hydra": {"overrides": {"task": ["experiment=grid"]}, "sweeper": {"params": was}}}
+    (tmp_path / "multirun.yaml").write_text(yaml.safe_dump(told))
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "result.json").write_text("{}")
+    resume.check(tmp_path, ["experiment=grid"], was)
+    resume.check(tmp_path, ["experiment=grid"])  # a search may go on in another space
+    with pytest.raises(
+        ConfigProblem, match=r"params\.seed was range\(0,2\) and is range\(0,3\) by now"
+    ):
+        resume.check(tmp_path, ["experiment=grid"], {**was, "seed": "range(0,3)"})
+    with pytest.raises(ConfigProblem, match="params.seed was range.* and is not varied by now"):
+        resume.check(tmp_path, ["experiment=grid"], {"cache": was["cache"]})
+    del told["hydra"]["sweeper"]
+    (tmp_path / "multirun.yaml").write_text(yaml.safe_dump(told))
+    resume.check(tmp_path, ["experiment=grid"], was)  # of which less was kept

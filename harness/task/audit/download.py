@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.errors import InputProblem
 from harness.pipeline.finish import shown
+from harness.task.audit.source import read
 
 
 def command(run_id: str, uri: str) -> str:
@@ -18,7 +19,8 @@ def command(run_id: str, uri: str) -> str:
 
 def unfolded(target: Path, folder: Path) -> Path:
     """`target`; of one that was downloaded a copy below the audit's `folder`, where every file has the name
-    that it was sealed by. Raises InputProblem where its snapshot was too large for the server."""
+    that it was sealed by. Raises InputProblem where its snapshot was too large for the server, or goes on from others
+    that are not there: a chat's turns before its last."""
     if (target / ".hydra").exists() or not (target / "hydra").is_dir():
         return target
     if (target / "snapshot" / "kept_on_disk.json").is_file():
@@ -27,7 +29,31 @@ def unfolded(target: Path, folder: Path) -> Path:
             "server has its manifest alone. Audit the folder that it was recorded in, which "
             "snapshot/kept_on_disk.json names."
         )
+    chat = _chat(target)
     place = folder / "downloaded" / target.resolve().name
     shutil.copytree(target, place, symlinks=True)
     (place / "hydra").rename(place / ".hydra")
+    if (
+        chat and (copy := place / "snapshot").is_dir()
+    ):  # of one turn, which lies in a folder of its own
+        copy.rename(place / "turn")
+        copy.mkdir()
+        (place / "turn").rename(copy / chat)
     return place
+
+
+def _chat(target: Path) -> str:
+    """The folder of the only turn of a chat that was downloaded; empty of any other record, and where `out=` has it."""
+    result = read(target / "result.json")
+    if result.get("task") != "chat":
+        return ""
+    lineage = read(target / "snapshot" / "manifest.json").get("lineage") or []
+    if beside := ", ".join(str(row.get("place")) for row in lineage):
+        run_id = (result.get("mlflow") or {}).get("run_id")
+        whole = f"run={run_id} finds it" if run_id else "audit that"
+        raise InputProblem(
+            f"{shown(target)} is not the whole record: of a chat the server has the snapshot of the last turn, which "
+            f"needs {beside} beside it. They lie where it was recorded, in {result.get('folder')} or at its out=: {whole}."
+        )
+    last = Path(str((result.get("snapshot") or {}).get("path")))
+    return last.name if last.parent.name == "snapshot" else ""
