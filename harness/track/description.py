@@ -90,12 +90,19 @@ def _said(result: Row) -> list[str]:
     told = [f"{label}: {_quoted(said)}" for label, said in _words(result) if said]
     if result.get("curves") and result.get("required"):
         told.insert(0, f"Required: {required(result)}")
+        told += [f"Fault: `{name}`, on purpose" for name in [_fault(result)] if name != "none"]
+        if found := result.get("diagnosis"):
+            told.append(f"Diagnosis: {found.get('cause')}: {found.get('evidence')}")
     if above := (result.get("next") or {}).get("beside"):
         where = f"`tags.snapshot_id = '{(result.get('snapshot') or {}).get('id')}'`"
         told.append(
             f"Its snapshot needs `{', '.join(above)}` beside it, which the run of {where} has."
         )
     return ["\n\n".join(told), ""] if told else []
+
+
+def _fault(result: Row) -> str:
+    return str((result.get("options") or {}).get("fault", "none"))
 
 
 def _words(result: Row) -> Iterator[tuple[str, str]]:

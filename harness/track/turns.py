@@ -43,8 +43,9 @@ def _needs(folder: Path, result: dict[str, Any]) -> list[str]:
         return []
     if not beside:
         return []
-    own = place.is_relative_to(folder) if place.is_absolute() else place.parent.name == "snapshot"
-    where = "the run's own folder" if own else f"`{place.parent}`"
+    own = place.resolve().is_relative_to(folder.resolve())
+    said = Path(str((result.get("snapshot") or {}).get("path")))  # as `out=` was typed
+    where = "the run's own folder" if own else f"`{said.parent}`"
     return [
         f"The snapshot among its artifacts is that of the last turn, and needs `{', '.join(beside)}` beside it: they lie "
         f"in {where}."

@@ -42,3 +42,28 @@ def test_one_whose_snapshot_was_too_large_for_the_server_is_not_called_damaged(h
     client.download_artifacts(run_id, "", str(place / "record"))
     done = harness("task=audit", "run=record")
     assert done.code == 2 and "is not the whole record" in done.out, done.out
+
+
+CHAT = ("task=chat", "steps=2", "track=mlflow")
+
+
+@pytest.mark.parametrize(
+    "turns, out", [(1, ()), (2, ()), (2, ("out=kept",))], ids=["one", "two", "two-at-out"]
+)
+def test_a_chat_whose_earlier_turns_are_not_on_the_server_is_not_called_damaged(
+    harness, place, turns, out
+):
+    """The server has the snapshot of the last turn alone: of one turn that is all there is."""
+    asks = ["{ask: 'let k be 5 .'}", "{ask: 'what is k ?'}"]
+    (run,) = harness(*CHAT, f"task.turns=[{','.join(asks[:turns])}]", *out).folders
+    run_id = record.read(run / "result.json")["mlflow"]["run_id"]
+    client = MlflowClient(tracking_uri=f"sqlite:///{place}/runs/mlflow.db")
+    (place / "record").mkdir()
+    client.download_artifacts(run_id, "", str(place / "record"))
+    done = harness("task=audit", "run=record")
+    if turns == 1:
+        assert done.code == 0, done.out
+        return
+    assert done.code == 2 and "is not the whole record: of a chat" in done.out, done.out
+    assert "turn-001 beside it" in done.out and f"run={run_id} finds it" in done.out
+    assert "damaged" not in done.out

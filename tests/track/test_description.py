@@ -51,3 +51,14 @@ def test_a_chat_has_its_turns_as_steps_and_what_they_come_to(tmp_path):
     assert [*metrics.turns(tmp_path / "other")] == []
     result = {"chat": {"turns": 2, "recalled": 0, "naive_growth": None}}
     assert {key for key, *_ in metrics.metrics(result)} == {"chat/turns", "chat/recalled"}
+
+
+def test_a_run_that_went_on_with_damage_says_which_and_what_was_found(tmp_path):
+    cause = {"cause": "layer", "evidence": "layers 0 and 1 are exchanged"}
+    told = {**RESULT, "verdict": "diverged", "curves": {"a": 1}, "required": "diverged", "text": {}, "outcome": None,
+            "options": {"fault": "layer_swap"}, "diagnosis": cause}  # fmt: skip
+    note = "\n".join(description._said(told))
+    assert "Fault: `layer_swap`, on purpose" in note
+    assert "Diagnosis: layer: layers 0 and 1 are exchanged" in note
+    sound = "\n".join(description._said({**told, "options": {"fault": "none"}, "diagnosis": None}))
+    assert "Fault" not in sound and "Diagnosis" not in sound

@@ -130,7 +130,7 @@ def test_a_sweep_that_a_file_declares_otherwise_by_now_is_not_resumed_as_another
         ConfigProblem, match=r"params\.seed was range\(0,2\) and is range\(0,3\) by now"
     ):
         resume.check(tmp_path, ["experiment=grid"], {**was, "seed": "range(0,3)"})
-    with pytest.raises(ConfigProblem, match="params.seed was range.* and is not varied by now"):
+    with pytest.raises(ConfigProblem, match=r"params\.seed was range.* and is not varied by now"):
         resume.check(tmp_path, ["experiment=grid"], {"cache": was["cache"]})
     del told["hydra"]["sweeper"]
     (tmp_path / "multirun.yaml").write_text(yaml.safe_dump(told))
