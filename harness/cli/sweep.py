@@ -149,6 +149,11 @@ class Watch:
                 resume.check_place(folder, "hydra.run.dir")
                 resume.check_apart(folder)
                 resume.check_run(folder, point.typed(config), primary_of(config.hydra))
+            if idle := ", ".join(point.params(config)):
+                print(
+                    f"note: {idle} would be varied by this configuration with -m; this is one run",
+                    file=sys.stderr,
+                )
 
     def on_job_end(self, **_: Any) -> None: ...
 

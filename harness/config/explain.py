@@ -232,6 +232,12 @@ def _not_there(line: str) -> str:
             f"~{key}: no file gives {key}, so there is nothing to take away: a run goes by its default. "
             f"Leave it out, or set it: {key}=..."
         )
+    params, _, dotted = key.partition("hydra.sweeper.params.")
+    if dotted and not params:
+        return (
+            f"~{key}: what the sweeper varies is taken away in the file that says it, a key with a dot in its name. "
+            f"For one value of it here: {dotted}=VALUE."
+        )
     near = unknown_key(key, "") or ""
     meant = near if "Did you mean" in near else " Leave it out."
     return f"~{key}: there is no {key} here to take away.{meant}"

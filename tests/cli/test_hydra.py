@@ -76,6 +76,7 @@ WRONG = {
     "~compare.oracle": "~compare.oracle cannot be taken away: a run without it would go by its default",
     "prune=snapkv ~prune.window": "Leave it out, or set it: prune.window=...",
     "~restore.verify": "Leave it out, or set it: restore.verify=...",
+    "~hydra.sweeper.params.prune.window": "For one value of it here: prune.window=VALUE.",
     "~restore.divice": "there is no restore.divice here to take away",
     "prune=chain prune.stages.5.ratio=0.3": "prune.stages has 2 entries, and they are counted from 0",
     "cache.branches.x=1": "cache.branches is one value and has no keys below it: cache.branches=...",
@@ -296,3 +297,14 @@ def test_a_package_without_what_shows_it_is_refused(harness):
 def test_help_with_a_value_says_how_a_task_is_asked_for(harness):
     done = harness("--help=audit")
     assert done.code == 2 and "task=audit --help" in done.out
+
+
+def test_a_file_that_varies_keys_says_so_in_a_run_without_m(process, place: Path) -> None:
+    """Hydra runs one point of its own defaults, in silence."""
+    (place / "own" / "experiment").mkdir(parents=True)
+    varied = "# @package _global_\nhydra: {sweeper: {params: {cache: 'manual,cloned', seed: 'range(0,2)'}}}\n"
+    (place / "own" / "experiment" / "grid.yaml").write_text(varied)
+    given = "--config-dir", "own", "experiment=grid", "task=verify"
+    said = "note: cache, seed would be varied by this configuration with -m; this is one run"
+    assert said in process(*given).out
+    assert said not in process("-m", *given, "snapshot=a").out
