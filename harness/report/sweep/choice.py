@@ -43,7 +43,8 @@ def best(rows: list[Row], alone: bool = True) -> list[Row]:
     tied = [row for row in tied if stored(row) <= HEADER * least]
     tied = [row for row in tied if not written(row)]
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
-    return tied if len(tied) < len(measured if alone else rows) else []
+    several = measured[1:] and not alone  # one that had no rival is the best of none
+    return tied if len(tied) < len(rows if several else measured) else []
 
 
 def nearest(rows: list[Row]) -> list[Row]:
@@ -124,10 +125,12 @@ def written(row: Row) -> bool:
 def stored(row: Row) -> float:
     """How many bytes it takes, be its keys and values on the disk or in memory; infinitely many where that is
     unknown."""
-    held = (row.get("kv_bytes") or 0) * (
-        row.get("save") == "memory"
-    )  # which `stored_bytes` does not count
-    return (row.get("stored_bytes") or math.inf) + held
+    return (row.get("stored_bytes") or math.inf) + held(row)
+
+
+def held(row: Row) -> int:
+    """Those of them that are in memory alone, which `stored_bytes` does not count."""
+    return (row.get("kv_bytes") or 0) * (row.get("save") == "memory")
 
 
 def _seconds(row: Row) -> float:

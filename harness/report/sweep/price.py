@@ -6,6 +6,7 @@ from harness import machine
 from harness.report.names import folder
 from harness.report.picture import plots
 from harness.report.sweep.baseline import REDUCERS
+from harness.report.sweep.choice import stored
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.verdicts import STOPPED
 from harness.snapshot.result import MOMENT
@@ -27,11 +28,10 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     alike = group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
     others = [row for row in alike if row is not best and row["verdict"] not in STOPPED]
     said = []
-    largest = max(others, key=lambda row: row.get("stored_bytes") or 0, default=best)
-    if best.get("stored_bytes") and best["stored_bytes"] < LESS * (
-        largest.get("stored_bytes") or 0
-    ):
-        part = best["stored_bytes"] / largest["stored_bytes"]
+    known = [row for row in others if row.get("stored_bytes")]
+    largest = max(known, key=stored, default=best)
+    if best.get("stored_bytes") and stored(best) < LESS * stored(largest):
+        part = stored(best) / stored(largest)
         said.append(f"{part:.0%} of the bytes of {_named(largest, axes)}, the largest")
     for key, words in TIMES.items():
         timed = [row for row in others if row.get(key)]

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from harness.report.sweep import verdicts as grid
-from harness.report.sweep.choice import best, option
+from harness.report.sweep.choice import best, held, option, stored
 from harness.report.sweep.distance import missed
 from harness.report.sweep.variation import asks, group
 
@@ -60,7 +60,8 @@ def pointed(winners: list[Row], axes: list[str], rows: list[Row], other: str = "
     if missed(row) and row.get("kl_mean") is not None:
         facts.append(f"mean KL {row['kl_mean']:.3g} nats")
     if row.get("stored_bytes"):
-        facts.append(f"{row['stored_bytes']:,} bytes")
+        inside = f", {held(row):,} of them in memory alone" if held(row) else ""
+        facts.append(f"{stored(row):,} bytes{inside}")
     where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)
     return f"{where}: {named} ({', '.join(facts)}){same}."
 

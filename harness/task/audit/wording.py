@@ -30,6 +30,9 @@ REACH = re.compile(
     r", as far as [\d to]+ prompts? can tell(?=:)"
 )  # of cells, that older versions did not say
 UNTOUCHED = re.compile(f"{conclusion.UNTOUCHED},?( |:)")
+MEMORY = re.compile(
+    r"([\d,]+) bytes, ([\d,]+) of them in memory alone"
+)  # of which older versions told the rest
 REWORDED = {  # what is best of a sweep, and how older versions said that
     "The only one within rounding": "The only one to differ by no more than rounding",
     "The only one with the same tokens": "The only one to keep every token",
@@ -44,6 +47,11 @@ REWORDED = {  # what is best of a sweep, and how older versions said that
     "the pruned point came back": "it came back",
 }
 Result = dict[str, Any]
+
+
+def _on_disk(found: re.Match[str]) -> str:
+    whole, inside = (int(number.replace(",", "")) for number in found.groups())
+    return f"{whole - inside:,} bytes"
 
 
 def best_first(said: str) -> str:
@@ -81,7 +89,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     sentences += [s.replace(". Nearest to", f". {pruned.POLICY} to") for s in sentences]
     for sentence in dict.fromkeys([*sentences, *map(best_first, sentences)]):
         few = MARKED.sub("", sentence)
-        shorter = (few, REACH.sub("", sentence))
+        shorter = (few, REACH.sub("", sentence), MEMORY.sub(_on_disk, sentence))
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), *shorter, sentence)
         told += [said[: contents.PARAM_LIMIT] for said in brief]
     told += list(map(_reworded, told))

@@ -4,7 +4,7 @@ import re
 
 from sweeps import drawn, marked, points
 
-from harness.report.sweep import baseline, choice, conclusion, summary, variation
+from harness.report.sweep import baseline, choice, summary, variation
 from harness.report.sweep import page as sweep
 
 
@@ -309,39 +309,3 @@ def test_a_point_that_could_not_be_composed_varies_only_what_was_typed_for_it():
     lost = {"verdict": "failed", "prune": "tova", "cache": None, "seed": "1"}
     assert variation.varied([done, lost]) == ["prune"]
     assert variation.varied([done, lost | {"verdict": "exact"}]) == ["prune", "cache"]
-
-
-def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
-    """Else the sentence speaks of the one model whose damaged points ran to their end, as if the others had none."""
-    ran = {
-        "verdict": "equivalent",
-        "exit_code": 0,
-        "reason": "",
-        "fault": "none",
-        "stored_bytes": 9,
-    }
-    lost = ran | {"verdict": "diverged", "exit_code": 1, "fault": "swap"}
-    gone = lost | {"verdict": "refused", "exit_code": 3}
-    rows = points(
-        ran | {"model": "a"}, gone | {"model": "a"}, ran | {"model": "b"}, lost | {"model": "b"}
-    )
-    axes = ["model", "fault"]
-    told = conclusion.told(choice.chosen(rows, axes), axes, rows)
-    assert told.startswith("The only one within rounding for every model: fault=none"), told
-    alone = [row | {"model": "a"} for row in rows[:2]]
-    assert choice.chosen(alone, ["fault"]) == [], "one point that ran is the best of none"
-
-
-def test_the_nearest_policy_is_not_called_the_nearest_where_a_control_is_nearer():
-    far = {"verdict": "diverged", "exit_code": 0, "reason": "", "stored_bytes": 9, "kl_mean": 0.5}
-    rows = points(
-        far | {"prune": "snapkv"},
-        far | {"prune": "knorm", "kl_mean": 0.9},
-        far | {"prune": "random", "kl_mean": 0.1},
-    )
-    told = conclusion.told(choice.chosen(rows, ["prune"]), ["prune"], rows)
-    assert told.startswith("None of 3 keeps the tokens. The nearest policy: prune=snapkv"), told
-    rest = rows[:2]
-    assert "The nearest: prune=snapkv" in conclusion.told(
-        choice.chosen(rest, ["prune"]), ["prune"], rest
-    )

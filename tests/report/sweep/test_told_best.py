@@ -1,0 +1,61 @@
+"""What the sentence on the best of a sweep says where points came to no end, a control is nearer, or memory holds most."""
+
+from sweeps import points
+
+from harness.report.sweep import choice, conclusion, price
+
+
+def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
+    """Else the sentence speaks of the one model whose damaged points ran to their end, as if the others had none."""
+    ran = {
+        "verdict": "equivalent",
+        "exit_code": 0,
+        "reason": "",
+        "fault": "none",
+        "stored_bytes": 9,
+    }
+    lost = ran | {"verdict": "diverged", "exit_code": 1, "fault": "swap"}
+    gone = lost | {"verdict": "refused", "exit_code": 3}
+    rows = points(
+        ran | {"model": "a"}, gone | {"model": "a"}, ran | {"model": "b"}, lost | {"model": "b"}
+    )
+    axes = ["model", "fault"]
+    more = [row | {"cache": c} for row in rows for c in ("x", "y")]  # two of each ran
+    told = conclusion.told(choice.chosen(more, axes), axes, more)
+    assert "ithin rounding for every model: fault=none" in told, told
+    rival = [rows[0], rows[1], rows[2] | {"fault": "none"}, rows[2] | {"fault": "more"}]
+    assert choice.chosen(rival, axes) == [], "of b both are as good, of a one had no rival"
+    alone = [row | {"model": "a"} for row in rows[:2]]
+    assert choice.chosen(alone, ["fault"]) == [], "one point that ran is the best of none"
+
+
+def test_the_nearest_policy_is_not_called_the_nearest_where_a_control_is_nearer():
+    far = {"verdict": "diverged", "exit_code": 0, "reason": "", "stored_bytes": 9, "kl_mean": 0.5}
+    rows = points(
+        far | {"prune": "snapkv"},
+        far | {"prune": "knorm", "kl_mean": 0.9},
+        far | {"prune": "random", "kl_mean": 0.1},
+    )
+    told = conclusion.told(choice.chosen(rows, ["prune"]), ["prune"], rows)
+    assert told.startswith("None of 3 keeps the tokens. The nearest policy: prune=snapkv"), told
+    rest = rows[:2]
+    assert "The nearest: prune=snapkv" in conclusion.told(
+        choice.chosen(rest, ["prune"]), ["prune"], rest
+    )
+
+
+def test_what_memory_holds_counts_in_the_bytes_that_are_told():
+    """Its few on the disk are a manifest: they would make it the smallest of formats that keep all."""
+    row = {"verdict": "equivalent", "exit_code": 0, "reason": "", "kv_bytes": 1000}
+    rows = points(
+        row | {"save": "memory", "stored_bytes": 10}, row | {"save": "torch", "stored_bytes": 1200},
+        row | {"save": "gzip", "stored_bytes": 1100},
+    )  # fmt: skip
+    best = choice.chosen(rows, ["save"])
+    told = conclusion.told(best, ["save"], rows)
+    assert "save=memory (equivalent, 1,010 bytes, 1,000 of them in memory alone)" in told, told
+    assert "84% of the bytes of save=torch" in price.sentence(best, ["save"], rows)
+    rows[2]["stored_bytes"] = 1000
+    assert "save=gzip (equivalent, 1,000 bytes)" in conclusion.told(
+        choice.chosen(rows, ["save"]), ["save"], rows
+    )
