@@ -67,8 +67,6 @@ class Mlflow:
         import mlflow.tracking  # noqa: F401
         import sqlalchemy  # noqa: F401
 
-        if not experiment.is_server(self.uri):
-            patience.of_databases()
         if self.local and not (self.runs_dir / "mlflow.db").is_file():
             empty_store.make()
         elif self.local:
@@ -244,6 +242,8 @@ class Mlflow:
             with alone(self.runs_dir, self.local):
                 if self.local:
                     empty_store.put(self.runs_dir / "mlflow.db")
+                if not experiment.is_server(self.uri):
+                    patience.of_databases()
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.experiment = self._experiment()
             yield
