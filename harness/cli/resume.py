@@ -138,6 +138,11 @@ def check(folder: Path, typed: list[str], params: Mapping[str, str] | None = Non
         varied = {str(k): str(v) for k, v in (sweeper.get("params") or {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return
+    if _asked(before) != _asked(typed) and any(folder.glob("*/result.json")):
+        raise ConfigProblem(
+            f"{folder} holds the points of another sweep ({' '.join(map(decoded, before))}), which would be written "
+            "over. Choose another hydra.sweep.dir; -m resume=DIR goes on with the one that is there."
+        )
     other = [k for k in {**varied, **(params or {})} if varied.get(k) != (params or {}).get(k)]
     if params is not None and other and any(folder.glob("*/result.json")):
         key = other[0]
@@ -145,11 +150,6 @@ def check(folder: Path, typed: list[str], params: Mapping[str, str] | None = Non
         raise ConfigProblem(
             f"{folder} holds the points of a sweep whose hydra.sweeper.params.{key} was {was} and is {now} by now: its "
             "points would be others. Put it back where a file says it, or begin another sweep."
-        )
-    if _asked(before) != _asked(typed) and any(folder.glob("*/result.json")):
-        raise ConfigProblem(
-            f"{folder} holds the points of another sweep ({' '.join(map(decoded, before))}), which would be written "
-            "over. Choose another hydra.sweep.dir; -m resume=DIR goes on with the one that is there."
         )
 
 

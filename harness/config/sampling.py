@@ -1,5 +1,6 @@
 """The keys of the group `sampling`, by the names that the library's `GenerationConfig` has for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -78,6 +79,13 @@ class SamplingConfig:
     def scores(self) -> dict[str, Any]:
         """Those of them that move scores: arguments of the library's `GenerationConfig`."""
         return {key: value for key, value in self.told().items() if key not in _CHOICE}
+
+
+def most_likely(document: Mapping[str, Any]) -> bool:
+    """Whether a sampler, as a record tells it, chooses the most likely token whatever went before."""
+    default = SamplingConfig()
+    moved = any(v != getattr(default, k, None) for k, v in document.items() if k not in _CHOICE)
+    return document.get("name", "greedy") == "greedy" and not moved
 
 
 def _check_ids(key: str, ids: Any, empty: bool = True) -> None:

@@ -26,9 +26,7 @@ def test_a_chats_turns_are_listed_and_its_copy_says_what_it_needs(tmp_path):
     ]
     assert "needs `turn-001, turn-002` beside it" in "\n".join(told)
     assert "they lie in the run's own folder" in "\n".join(told)
-    away = "\n".join(turns.listed(tmp_path / "run", result)) or "\n".join(
-        turns._needs(tmp_path / "run", result)
-    )
+    away = "\n".join(turns._needs(tmp_path / "run", result))
     assert f"they lie in `{inside.parent}`" in away, "at out= they are elsewhere"
     assert turns.listed(tmp_path, {**result, "task": "resume"}) == []
     (inside / "manifest.json").write_text(json.dumps({"id": "x", "lineage": []}))

@@ -1,10 +1,11 @@
 """A record as a tracking server hands it out: all of its files, `.hydra` under the name `hydra`."""
 
+import re
 import shlex
 import shutil
 from pathlib import Path
 
-from harness.errors import InputProblem
+from harness.errors import InputProblem, printable
 from harness.pipeline.finish import shown
 from harness.task.audit.source import read
 
@@ -33,12 +34,10 @@ def unfolded(target: Path, folder: Path) -> Path:
     place = folder / "downloaded" / target.resolve().name
     shutil.copytree(target, place, symlinks=True)
     (place / "hydra").rename(place / ".hydra")
-    if (
-        chat and (copy := place / "snapshot").is_dir()
-    ):  # of one turn, which lies in a folder of its own
-        copy.rename(place / "turn")
-        copy.mkdir()
-        (place / "turn").rename(copy / chat)
+    if chat:  # of one turn, which lies in a folder of its own
+        (place / "snapshot").rename(place / chat)
+        (place / "snapshot").mkdir()
+        (place / chat).rename(place / "snapshot" / chat)
     return place
 
 
@@ -47,13 +46,16 @@ def _chat(target: Path) -> str:
     result = read(target / "result.json")
     if result.get("task") != "chat":
         return ""
-    lineage = read(target / "snapshot" / "manifest.json").get("lineage") or []
+    manifest = target / "snapshot" / "manifest.json"
+    lineage = read(manifest).get("lineage") or []
     if beside := ", ".join(str(row.get("place")) for row in lineage):
         run_id = (result.get("mlflow") or {}).get("run_id")
         whole = f"run={run_id} finds it" if run_id else "audit that"
-        raise InputProblem(
+        told = (
             f"{shown(target)} is not the whole record: of a chat the server has the snapshot of the last turn, which "
             f"needs {beside} beside it. They lie where it was recorded, in {result.get('folder')} or at its out=: {whole}."
         )
+        raise InputProblem(printable(told))
     last = Path(str((result.get("snapshot") or {}).get("path")))
-    return last.name if last.parent.name == "snapshot" else ""
+    inside = last.parent.name == "snapshot" and re.fullmatch(r"turn-\d+", last.name)
+    return last.name if inside and manifest.is_file() else ""

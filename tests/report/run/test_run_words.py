@@ -67,7 +67,9 @@ def test_a_sentence_of_drawn_tokens_counts_draws_and_not_the_most_likely_ones():
     assert conclusion(pruned).startswith(told)
     penalized = {**result, "sampler": {"name": "greedy", "repetition_penalty": 1.3}}
     assert said in conclusion(penalized), "greedy, but not of the scores as they came"
-    greedy = {**result, "sampler": {"name": "greedy", "repetition_penalty": 1.0}}
+    biased = {**result, "sampler": {"name": "greedy", "no_repeat_ngram_size": 2}}
+    assert said in conclusion(biased), "whatever moves the scores"
+    greedy = {**result, "sampler": {"name": "greedy", "repetition_penalty": 1.0, "seed": 3}}
     assert "another token is most likely" in conclusion(greedy), "the twin"
     first = {**text, "restored_ids": [7, 2, 3, 4]}
     assert conclusion({**sampled, "text": first}).startswith(
