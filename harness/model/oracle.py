@@ -230,7 +230,8 @@ class InFloat64(TorchFunctionMode):
             return _swapped(func(*args))
         name = getattr(func, "__name__", "")
         if name in _CASTS and args and torch.is_tensor(args[0]):
-            return self._widened(args[0])
+            whole = not (args[0].is_floating_point() or args[0].is_complex())  # positions, say
+            return args[0].double() if whole else self._widened(args[0])
         if name in _VIEWS:
             out = func(*args, **kwargs)
             return self._widened(out) if name in ("embedding", "index_select") else out

@@ -104,6 +104,17 @@ def test_a_hidden_step_in_float32_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert (off - whole).abs().max() > F32 / 32 * whole.abs().max()
 
 
+@pytest.mark.parametrize("cast", ["float", "half", "bfloat16"])
+def test_positions_cast_by_hand_become_float64_as_weights_do(cast: str) -> None:
+    """Transformers 5.17 multiplies its frequencies by `position_ids.float()`, as a matrix."""
+    with InFloat64(Widened({})):
+        angles = torch.ones(3, 1) @ getattr(torch.arange(4)[None], cast)()
+        assert getattr(torch.ones(2, dtype=torch.bool), cast)().sum() == 2
+    assert angles.double().dtype == angles.dtype and torch.equal(
+        angles[0], torch.arange(4.0).double()
+    )
+
+
 def test_one_weight_at_a_time_is_widened() -> None:
     loaded = built("llama", num_hidden_layers=6, vocab_size=64)
     loaded.oracle._weights.room = 0
