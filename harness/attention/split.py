@@ -16,7 +16,7 @@ from math import frexp, inf
 import torch
 
 from harness.attention.kernels import cpu, products
-from harness.attention.kernels.cuda import flash
+from harness.attention.kernels.cuda import decode, flash
 from harness.attention.parts import Part, Queries, seen_of, visible
 
 BLOCK = 2**23  # scores per block: 32 MiB in float32
@@ -59,9 +59,10 @@ def split_attention(
     plain = softcap is None and bias is None and sinks is None
     if plain and flash.available(query):
         masked = [(*part.pair, visible(part, queries, window)) for part in seen]
-        out = flash.attend(query, masked, scale)
-        if out is not None:
-            return out
+        for kernels in (decode, flash):
+            out = kernels.attend(query, masked, scale)
+            if out is not None:
+                return out
     if plain and all(visible(part, queries, window) is None for part in seen):
         out = _in_one_pass(query, seen, scale)
         if out is not None:

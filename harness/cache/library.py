@@ -229,7 +229,7 @@ class Replay(LibraryDecoder):
 
     before: `state` without its last token, as views. The model computes that token's keys and values
     anew, which `new_kv` hands out, but attends to the stored ones; so a step costs what any decode
-    step costs, whatever the length of the past. moved: to copies of them, one element off any alignment.
+    step costs, whatever the length of the past. moved: to copies of them, off the alignment that they have.
     """
 
     def __init__(
@@ -255,8 +255,10 @@ class Replay(LibraryDecoder):
 
 
 def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of `tensor` that begins one element past where an allocator puts one."""
-    return tensor.new_empty(tensor.numel() + 1)[1:].view(tensor.shape).copy_(tensor)
+    """A copy of `tensor` that begins one element past where an allocator puts one; on a device 16 bytes, the
+    least that its kernels read from, and more than a tensor from disk is off there: it is copied to a new one."""
+    off = 1 if tensor.device.type == "cpu" else 16 // tensor.element_size()
+    return tensor.new_empty(tensor.numel() + off)[off:].view(tensor.shape).copy_(tensor)
 
 
 def recurrent_of(layer: Any) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ WAYS = ("prefill", "restored")
 TIMED = ("save_s", "raw_write_s", "load_s", "raw_read_s", "to_device_s", "first_token_s")
 FIGURES = (*TIMED, "prefill_s", "restored_s", "speedup", "save_of_raw", "kv_bytes", "stored_bytes",
            "peak_device_bytes")  # fmt: skip
+FIRST = ("same_first_token", "first_apart", "first_gap")  # against the live cache's logits
 COLUMNS = ["context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
            "save_s", "save_of_raw", "peak_device_bytes"]  # fmt: skip
 
@@ -66,6 +67,22 @@ def conclusion(rows: list[dict[str, Any]]) -> str:
             f"a restore is as fast to the first token as a prefill of {row['context']:,} tokens; "
         )
     return f"a restore is {times:.1f} times {way} to the first token than a prefill of {row['context']:,} tokens; "
+
+
+def first_tokens(rows: list[dict[str, Any]]) -> str:
+    """Whether the first token after each restore is the live cache's, and by how much one that is not
+    was missed: two that lie nearer together than the runs do are a matter of rounding."""
+    measured = [row for row in rows if row["same_first_token"] is not None]
+    other = [row for row in measured if not row["same_first_token"]]
+    if not other:
+        return "the first token is the same in each"
+    told = [
+        f"at {row['context']:,} it is another: the two likeliest are {row['first_gap']:.3g} apart, the two runs {row['first_apart']:.3g}"
+        for row in other
+    ]
+    return (
+        f"the first token is the same in {len(measured) - len(other)} of them ({'; '.join(told)})"
+    )
 
 
 def word(rows: list[dict[str, Any]]) -> str:

@@ -31,8 +31,8 @@ FULL = "out of memory: a prefill of this length does not fit on the device."
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
-    """One row of `bench.json` per context. Every byte that came back is compared; the first token is
-    held against the one that the live cache gives."""
+    """One row of `bench.json` per context. Every byte that came back is compared; the first token and its
+    logits are held against those that the live cache gives."""
     for tokens in cfg.task.contexts:
         at_least("task.contexts", tokens, 2)
     at_least("task.repeats", cfg.task.repeats, 1)
@@ -43,9 +43,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         rows.append(measured(session, tokens))
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
-    same = sum(bool(row["same_first_token"]) for row in rows)
-    often = "each" if same == len(rows) else f"{same} of them"
-    reason = f"{restore_bench.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; the first token is the same in {often}"  # fmt: skip
+    reason = f"{restore_bench.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; {restore_bench.first_tokens(rows)}"  # fmt: skip
     return finish_table(
         session,
         "bench",
@@ -64,7 +62,7 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
     that is not counted: what is compiled, mapped or prepared once is no part of what a pause costs."""
     cfg, loaded = session.cfg, session.loaded
     row: dict[str, Any] = {"format": cfg.save.name, "dtype": cfg.dtype, "context": tokens}
-    blank = dict.fromkeys((*restore_bench.FIGURES, "same_first_token"))
+    blank = dict.fromkeys((*restore_bench.FIGURES, *restore_bench.FIRST))
     try:
         captured = prefilled(session, tokens)
         prefill: list[float] = []
@@ -77,17 +75,18 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
         _forget(loaded)
         return row | blank | {"reason": FULL}
     state, place = captured.state, session.folder / "snapshot"
-    first = int(loaded.forward(*_next(state), None, captured.live)[0, -1].argmax())
+    live = loaded.forward(*_next(state), None, captured.live)[0, -1].double()
     payload, captured = host_bytes(state), None  # type: ignore[assignment]
     times: dict[str, list[float]] = {name: [] for name in restore_bench.TIMED}
-    same = True
+    apart = 0.0
     for _ in range(cfg.task.repeats + 1):
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         times["save_s"].append(seconds(lambda: store.save(state, place / "s", cfg.save)))
         times["raw_write_s"].append(seconds(lambda: raw_write(place / "raw", payload)))
         times["raw_read_s"].append(seconds((place / "raw").read_bytes))
-        same = restored(session, state, place / "s", times) == first and same
+        again = restored(session, state, place / "s", times)
+        apart = max(apart, float((again - live).abs().max()))
     middle = {name: median(values[1:]) for name, values in times.items()}
     whole = middle["load_s"] + middle["to_device_s"] + middle["first_token_s"]
     row |= middle | {
@@ -98,7 +97,9 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
         "kv_bytes": state.kv_bytes,
         "stored_bytes": store.stored_bytes(place / "s"),
         "peak_device_bytes": _peak(loaded),
-        "same_first_token": same,
+        "same_first_token": bool(again.argmax() == live.argmax()),
+        "first_apart": apart,
+        "first_gap": float(-live.topk(2).values.diff()),
         "reason": None,
     }
     shutil.rmtree(place, ignore_errors=True)
@@ -117,8 +118,11 @@ def prefilled(session: Session, tokens: int) -> Captured:
     return capture(session.loaded, ids, mask, documents, files, chunk=chunk)
 
 
-def restored(session: Session, state: State, place: Path, times: dict[str, list[float]]) -> int:
-    """The token after the next, by the restored state. Raises AssertionError for a changed byte."""
+def restored(
+    session: Session, state: State, place: Path, times: dict[str, list[float]]
+) -> torch.Tensor:
+    """Logits `[vocab]` of the token after the next, by the restored state. Raises AssertionError for a
+    changed byte."""
     loaded, cfg = session.loaded, session.cfg
     start = time.perf_counter()
     back, _ = store.load(place)
@@ -131,9 +135,10 @@ def restored(session: Session, state: State, place: Path, times: dict[str, list[
             raise AssertionError(f"{name} came back changed")
     start = time.perf_counter()
     opened = build_decoder(loaded, back, replace(cfg.cache, branches=1))
-    token = int(opened.step(_next(state)[0])[0, -1].argmax())
+    logits = opened.step(_next(state)[0])[0, -1]
+    logits.argmax().item()  # it is there
     times["first_token_s"].append(time.perf_counter() - start)
-    return token
+    return logits.double()
 
 
 def same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:

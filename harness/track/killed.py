@@ -20,6 +20,7 @@ from harness.track import contents, description, names, provenance
 WORD = "stopped"  # what came out
 SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
 MANIFEST = "manifest.json"  # says that a snapshot is whole
+ROWS = "bench.json"  # what a measurement leaves as it goes
 KEPT = {
     "evaluate": "; what was answered by then is kept, and the same command goes on from there"
 }  # by task
@@ -75,7 +76,10 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
 
 
 def finished(folder: Path) -> str:
-    """Which snapshots a job has finished in its folder, as a part of a sentence; empty for none."""
+    """Which snapshots a job has finished in its folder, or rows of a measurement, as a part of a sentence;
+    empty for none."""
+    if (rows := folder / ROWS).is_file():
+        return f"kept: what was measured by then, in {shown(rows)}"
     whole = sorted(folder.glob(f"**/{MANIFEST}"), key=lambda p: p.stat().st_mtime_ns)
     many = f"{len(whole)} finished snapshots, the last of them" if whole[1:] else "the finished snapshot"  # fmt: skip
     return f"kept: {many} {shown(whole[-1].parent)}" if whole else ""

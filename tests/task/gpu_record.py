@@ -11,6 +11,7 @@ import csv
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ MIXTURE = (
 )  # fmt: skip
 SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512}  # fmt: skip
-MAIN = ("model", "cache", "dtype", "verdict", "max_abs_diff", "noise_floor.max_abs_diff", "error")
+MAIN = ("model", "cache", "dtype", "verdict", "max_abs_diff", "error_ratio", "mutated")
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,17 @@ class Stage:
 
 
 def stages(device: str, small: bool) -> Iterator[Stage]:
-    """All of it. small: the same commands at sizes for a test on a CPU."""
+    """All of it, what matters most first. small: the same commands at sizes for a test on a CPU."""
     shape = tuple(f"model.config.{k}={v}" for k, v in SMALL.items()) if small else ()
     dtypes = "dtype=float32" if small else "dtype=float32,bfloat16,float16"
     on = f"device={device}"
-    models = "model=tiny" if small else "model=tiny,tiny_gemma3,tiny_hybrid"
+    models = "model=tiny" if small else "model=tiny,tiny_gemma3"
     caches = "cache=cloned,manual" if small else CACHES
     swept = ("-m", dtypes, on, "steps=8")
-    yield Stage("families", 110, (*swept, caches, models), "sweep.csv", MAIN)
-    caches = caches.replace("manual", "view" if small else "deepcopy")  # which has no experts
-    yield Stage("experts", 40, (*swept, caches, *MIXTURE), "sweep.csv", MAIN)
+    yield Stage("families", 90, (*swept, caches, models), "sweep.csv", MAIN)
+    caches = caches.replace("manual", "view" if small else "deepcopy")  # which has neither of these
+    yield Stage("hybrid", 50, (*swept, caches, "model=tiny_hybrid"), "sweep.csv", MAIN)
+    yield Stage("experts", 50, (*swept, caches, *MIXTURE), "sweep.csv", MAIN)
     columns = (
         "cache",
         "recorded",
@@ -79,6 +81,20 @@ def stages(device: str, small: bool) -> Iterator[Stage]:
         columns,
     )
     yield Stage("to the CPU", 30, (on, "restore.device=cpu", *there), "result.json", columns)
+    yield decode(64 if small else 32768, on, shape, small)
+    columns = ("context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
+               "save_s", "save_of_raw", "peak_device_bytes", "same_first_token")  # fmt: skip
+    long = ("task.contexts=[8192,32768,131072]", "task.repeats=2")  # 17 GB each time at the last
+    for experiment, seconds, few in (("save_gpu", 110, ()), ("save_gpu_8b", 220, long)):
+        few = ("task.contexts=[64]", "task.repeats=1") if small else few
+        arguments = (f"experiment={experiment}", on, *shape, *few)
+        yield Stage(experiment, seconds, arguments, "bench.json", columns)
+    for context in () if small else (131072, 2048, 8192):
+        yield decode(context, on, shape, small)
+
+
+def decode(context: int, on: str, shape: tuple[str, ...], small: bool) -> Stage:
+    """A step of every cache over so many tokens, alone and with branches."""
     columns = (
         "cache",
         "context",
@@ -88,47 +104,46 @@ def stages(device: str, small: bool) -> Iterator[Stage]:
         "times_limit",
         "open_s",
     )
-    for context in (64,) if small else (2048, 32768, 131072, 8192):
-        sized = (f"task.contexts=[{context}]", f"task.branch_contexts=[{context}]")
-        few = ("task.branches=[2]", "task.runs=3", "task.compiled=false") if small else ()
-        arguments = ("experiment=bench_gpu", on, *shape, *sized, *few)
-        yield Stage(f"decode {context}", 60, arguments, "bench.json", columns)
-    columns = ("context", "kv_bytes", "prefill_s", "load_s", "to_device_s", "first_token_s", "speedup",
-               "save_s", "save_of_raw", "peak_device_bytes")  # fmt: skip
-    for experiment in ("save_gpu", "save_gpu_8b"):
-        few = ("task.contexts=[64]", "task.repeats=1") if small else ()
-        arguments = (f"experiment={experiment}", on, *shape, *few)
-        yield Stage(experiment, 90, arguments, "bench.json", columns)
+    sized = (f"task.contexts=[{context}]", f"task.branch_contexts=[{context}]")
+    few = ("task.branches=[2]", "task.runs=3", "task.compiled=false") if small else ()
+    arguments = ("experiment=bench_gpu", on, *shape, *sized, *few)
+    return Stage(f"decode {context}", 120, arguments, "bench.json", columns)
 
 
 def record(
     out: Path, device: str, small: bool, wheels: Path | None, limit: float, only: list[str]
 ) -> int:
-    """Run every stage (or those named in `only`), write `gpu.json` and `gpu.md` after each; how many
-    stages failed."""
+    """Run every stage, write `gpu.json` and `gpu.md` after each; how many stages failed. only: the names of
+    stages that run anew, beside what the others left before."""
     out.mkdir(parents=True, exist_ok=True)
+    left = out / "gpu.json"
+    known = json.loads(left.read_text())["stages"] if only and left.is_file() else []
     path = [str(ROOT)]
     if wheels is not None:
         path.insert(0, str(installed(wheels, out / "site")))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HF_HUB_OFFLINE": "1",
            "MLFLOW_DISABLE_TELEMETRY": "true"}  # fmt: skip
     done: list[dict[str, Any]] = []
-    began = time.monotonic()
+    began, order = time.monotonic(), ["tests", *(s.name for s in stages(device, small))]
+
+    facts = where(env)
 
     def keep(entry: dict[str, Any]) -> None:
-        done.append(entry)
-        document = {"where": where(env), "stages": done}
-        (out / "gpu.json").write_text(json.dumps(document, indent=1) + "\n")
+        done.append({**entry, "device": facts.get("device")})
+        both = {e["name"]: e for e in (*known, *done)}.values()
+        rows = sorted(both, key=lambda e: order.index(e["name"]) if e["name"] in order else -1)
+        document = {"where": facts, "stages": rows}
+        left.write_text(json.dumps(document, indent=1) + "\n")
         (out / "gpu.md").write_text(page(document))
         print(f"{entry['name']}: {entry['outcome']} ({entry['seconds']:.0f} s)", flush=True)
 
-    if not small and not only:
+    if "tests" in only or not (small or only):
         keep(tests(out, env, limit))
     for stage in stages(device, small):
         if only and stage.name not in only:
             continue
-        left = limit - (time.monotonic() - began)
-        keep(ran(stage, out, env, min(stage.seconds, left)))
+        rest = limit - (time.monotonic() - began)
+        keep(ran(stage, out, env, min(stage.seconds, rest)))
     return sum(entry["outcome"] not in ("done", "out of time") for entry in done)
 
 
@@ -165,6 +180,7 @@ def marked() -> list[Path]:
 def ran(stage: Stage, out: Path, env: dict[str, str], seconds: float) -> dict[str, Any]:
     """One stage and the rows it left, however it ended."""
     place = out / stage.name.replace(" ", "_")
+    shutil.rmtree(place, ignore_errors=True)  # of an earlier time
     key = "hydra.sweep.dir" if "-m" in stage.arguments else "hydra.run.dir"
     arguments = [*stage.arguments, "track=none"]
     command = [sys.executable, "-m", "harness", *arguments, f"{key}={place}"]
@@ -178,7 +194,7 @@ def ran(stage: Stage, out: Path, env: dict[str, str], seconds: float) -> dict[st
         outcome = "failed"
     return {"name": stage.name, "command": "python -m harness " + " ".join(map(quoted, arguments)),
             "outcome": outcome if rows or code is None else "failed", "seconds": took,
-            "columns": list(stage.columns), "rows": rows}  # fmt: skip
+            "columns": list(stage.columns), "rows": [{c: r.get(c) for c in stage.columns} for r in rows]}  # fmt: skip
 
 
 def left_by(place: Path, stage: Stage) -> list[dict[str, Any]]:
@@ -241,7 +257,11 @@ def page(document: dict[str, Any]) -> str:
     facts = ", ".join(f"{k} {v}" for k, v in document["where"].items() if v is not None)
     out = [f"Measured with {facts}.\n"]
     for stage in document["stages"]:
+        elsewhere = stage.get("device", document["where"].get("device")) != document["where"].get(
+            "device"
+        )
         out.append(f"## {stage['name']}: {stage['outcome']}\n\n`{stage['command']}`\n")
+        out += [f"On {stage['device']}.\n"] * elsewhere
         if rows := stage["rows"]:
             columns = [c for c in stage["columns"] if any(c in row for row in rows)]
             out += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
@@ -323,7 +343,12 @@ def main(arguments: list[str] | None = None, say: Callable[[str], object] = prin
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="sizes for a test on a CPU")
     parser.add_argument("--only", nargs="*", default=[], metavar="STAGE", help="these stages alone")
-    parser.add_argument("--seconds", type=float, default=460, help="for everything")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=460,
+        help="for everything; what is out of time runs by --only",
+    )
     asked = parser.parse_args(arguments)
     if asked.collect:
         collected(asked.wheels or ROOT / ".whl", asked.collect)

@@ -19,6 +19,7 @@ def test_a_row_per_context_with_the_first_token_of_the_live_run(harness):
     assert [row["context"] for row in rows] == [40, 80]
     for row in rows:
         assert row["same_first_token"] is True and row["reason"] is None
+        assert 0 <= row["first_apart"] < 1e-3 < row["first_gap"]
         assert row["kv_bytes"] == 2 * 2 * 2 * 16 * 4 * row["context"]
         whole = row["load_s"] + row["to_device_s"] + row["first_token_s"]
         assert row["restored_s"] == pytest.approx(whole)
@@ -80,3 +81,14 @@ def test_the_same_past_gives_the_same_bits_again(harness):
     ]
     assert all(row["bitwise_equal"] for row in rows)
     assert all(row["same_as_alone"] for row in rows if row["batch"] == 1)
+
+
+def test_a_first_token_that_is_another_is_told_with_how_near_it_was():
+    from harness.report.restore_bench import first_tokens
+
+    same = {"context": 8192, "same_first_token": True, "first_apart": 0.01, "first_gap": 0.2}
+    other = {"context": 32768, "same_first_token": False, "first_apart": 0.03, "first_gap": 0.02}
+    assert first_tokens([same]) == "the first token is the same in each"
+    told = first_tokens([same, other])
+    assert "the same in 1 of them" in told
+    assert "at 32,768 it is another: the two likeliest are 0.02 apart, the two runs 0.03" in told

@@ -9,7 +9,7 @@ its address changes, and the step is recorded again.
 
 The tails are Memory's own. Steps of this kind and of the other may follow each other in any order, and
 whatever reads the tails reads what it always did. Without a recording the same arithmetic runs on any
-device, which is how it is tested; the recording itself was not, for want of a GPU.
+device, which is how it is tested where there is no GPU; the recording by the tests marked `gpu`.
 """
 
 import warnings

@@ -1,7 +1,6 @@
 """The matrix products of attention on CUDA: batched products that accumulate in float32.
 
-Scores are written to memory once; flash.py is the way around that for half precision. Written for
-CUDA and type-checked, but no figure of this project was measured on a GPU.
+Scores are written to memory once; decode.py and flash.py are the ways around that for half precision.
 """
 
 import torch

@@ -10,7 +10,7 @@ The log-sum-exp is float32, which attention.py avoids for float32: of 50 it has 
 5e-4 in float16; it would reach that only at scores in the thousands.
 
 `flash` takes the CPU's kernel for CPU tensors: the way everything here is tested without a GPU. On a
-CPU split attention uses cpu.py instead. No figure of this project was measured on a GPU.
+CPU split attention uses cpu.py instead. A decode step on a GPU goes by decode.py, where Triton is there.
 """
 
 from functools import cache
