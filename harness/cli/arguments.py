@@ -246,7 +246,8 @@ def _protect(argument: str, many: bool) -> str:
     argument, name = f"{key}{equals}{value}", key.lstrip("+")
     if name in TEXTS and equals:
         return f"{key}={quoted_texts(value, many)}"
-    if name not in PATH_KEYS or value in ("", "null") or _MEANT.fullmatch(value):
+    placed = name in ("name", "runs_dir")  # Hydra makes a folder of them
+    if name not in PATH_KEYS or value in ("", "null", *["???"] * placed) or _MEANT.fullmatch(value):
         return argument
     paths = value.split(",") if many else [value]
     return f"{key}={','.join(p if _BARE.fullmatch(p) else quoted(p) for p in paths)}"

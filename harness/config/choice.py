@@ -11,9 +11,10 @@ from typing import Any
 from harness import machine, variants
 from harness.config import chain
 from harness.config.explain import option_meant
+from harness.config.key import ungiven
 from harness.config.literal import unescaped
 from harness.config.option import NAMES, UNREAD, misread, readable, readers, schemas, shared
-from harness.config.schema import Config
+from harness.config.schema import MISSING, Config
 from harness.config.tracking import check_uri
 from harness.config.unknown import block
 from harness.errors import ConfigProblem, suggestion
@@ -141,6 +142,8 @@ def _check_option(override: str) -> None:
     what the harness itself or Hydra has in a place."""
     typed, _, value = override.partition("=")
     group = typed.lstrip("+")
+    if MISSING in value.split(","):
+        raise ConfigProblem(ungiven(override))
     if not group.lstrip("~"):
         raise ConfigProblem(
             f"{override} names no key: {f'{typed}KEY' if typed else f'KEY{override}'}."

@@ -15,7 +15,7 @@ from typing import Any
 from harness import keys, variants
 from harness.config import called, tracking
 from harness.config.choice import chosen
-from harness.config.key import unset, wanted
+from harness.config.key import WHOLE, ungiven, unset, wanted
 from harness.config.literal import decode_literal, plain
 from harness.config.option import (
     UNREAD,
@@ -205,6 +205,8 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     written = OmegaConf.to_container(cfg, resolve=False)
     kinds = check_keys(written, swept, record)
     try:
+        for key in () if record else sorted(OmegaConf.missing_keys(cfg)):
+            raise ConfigProblem(ungiven(f"{key}=???"))
         checked: Any = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), written))
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
@@ -286,6 +288,8 @@ def _misnamed(group: str, node: dict[str, Any]) -> str | None:
         return variants.misnamed(group, wrong[0])
     if variants.TARGET in node and name:
         return None
+    if not name:
+        return f"no option of {group} is chosen: {group}=OPTION. {WHOLE}"
     return f"{group}.name={name} is not an option.{suggestion(str(name), variants.options(group))}"
 
 

@@ -30,6 +30,8 @@ _WANTED = {  # words of omegaconf's about a value of the wrong type
     "Incompatible value 'None'": "a value, or leave it out",
 }
 
+WHOLE = "The defaults of a primary config begin with `config` and end with `_self_`: `defaults: [config, _self_]`."
+
 
 def wanted(said: str) -> str:
     """What kind of value a type error of omegaconf's asks for, in words; empty for another error."""
@@ -40,10 +42,7 @@ def unset(said: str) -> str:
     """What to do about what an error of omegaconf's misses, an environment variable or a key that another one
     names; empty for another error."""
     if "missing mandatory value: name" in said:
-        return (
-            "no file gives it a value. The defaults of a primary config begin with `config` and end with `_self_`: "
-            "`defaults: [config, _self_]`."
-        )
+        return f"no file gives it a value. {WHOLE}"
     if key := re.search(r"Interpolation key '(.+?)' not found", said):
         return f"${{{key[1]}}} names no key of the configuration; `--cfg job` shows all of them."
     name = re.search(r"Environment variable '(.+?)' not found", said)
@@ -53,6 +52,12 @@ def unset(said: str) -> str:
         f"there is no environment variable {name[1]}. Set it, or say what holds without it: "
         f"${{oc.env:{name[1]},VALUE}}"
     )
+
+
+def ungiven(setting: str) -> str:
+    """What to do about `KEY=???`, typed or in a file."""
+    key = setting.partition("=")[0]
+    return f"{setting}: `???` stands for a value that must be given: {key.lstrip('+')}=VALUE."
 
 
 def one_of(key: str, value: Any, known: tuple[str, ...] = ()) -> None:

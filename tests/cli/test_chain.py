@@ -82,6 +82,9 @@ def test_a_primary_config_that_misses_the_harness_s_own_is_told_how_it_begins(ha
     assert shown.code == 2 and "`defaults: [config, _self_]`" in shown.out, shown.out
     placed = harness(*asked, "hydra.run.dir=y", "track={}")
     assert placed.code == 2 and "its defaults leave out the harness's own" in placed.out, placed.out
+    (own / "alone.yaml").write_text("defaults: [schema, {task: experiment}, _self_]\n")
+    bare = harness(*asked, "--cfg", "job", "track={}")
+    assert bare.code == 2 and "no option of model is chosen: model=OPTION. The defaults" in bare.out
     (own / "alone.yaml").write_text("defaults: [confg, _self_]\n")
     near = harness(*asked)
     assert (

@@ -97,6 +97,9 @@ WRONG = {
     "restore={nope:1}": "'restore.nope' is not a key of the configuration",
     "prune=knorm prune.ratio=${nope}": "prune.ratio: ${nope} names no key of the configuration",
     "track.uri=http://h?a=b": "needs quotes of its own: \"track.uri='http://h?a=b'\"",
+    "-m steps=???,2": "steps=???,2: `???` stands for a value that must be given: steps=VALUE.",
+    "name=???": "must be given: name=VALUE.",
+    "prune=knorm prune.ratio='???'": "harness: prune.ratio=???: `???` stands for a value that must be given",
     "-m task=save steps=2,4": "steps=2,4 is not read by task=save without from=FILE",
 }  # fmt: skip
 
