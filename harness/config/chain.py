@@ -4,6 +4,7 @@ user's own, or an experiment that is built on another."""
 import sys
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,27 @@ def choices(flags: tuple[str, ...], overrides: tuple[str, ...]) -> dict[str, str
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError):
         return {}
     return {k: str(v) for k, v in found.overrides.known_choices.items() if v is not None}
+
+
+def files(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """The name of each YAML that these arguments compose, and the package that its keys lie in, the last one first;
+    none where Hydra cannot tell. Of several experiments of a sweep those of each."""
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    typed = [a.lstrip("+").partition("=") for a in arguments]
+    each = [
+        [f"{key}={one}" for one in ([value] if value.startswith("[") else value.split(","))]
+        for key, _, value in typed
+        if key in ("experiment", "task")
+    ]
+    try:
+        hydras, name = loader(arguments)
+        lists = [
+            hydras.compute_defaults_list(name, [*way], RunMode.RUN).defaults
+            for way in product(*each)
+        ]
+    except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError):
+        return []
+    return [(str(f.config_path), f.package or "") for list_ in lists for f in reversed(list_)]

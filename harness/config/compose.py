@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import keys, variants
-from harness.config import called, tracking
+from harness.config import called, culprit, tracking
 from harness.config.choice import chosen
 from harness.config.key import WHOLE, ungiven, unset, wanted
 from harness.config.literal import decode_literal, plain
@@ -273,8 +273,9 @@ def _read_by(
     strange = [k for k, v in node.items() if k not in reads and not (k in usual and v == usual[k])]
     if strange and not record:
         several = {name, *chosen(group, swept)} if swept else {name}
-        if problem := misread(group, [name, *sorted(several - {name})], strange):
-            raise ConfigProblem(problem)
+        for key in strange:
+            if problem := misread(group, [name, *sorted(several - {name})], [key]):
+                raise ConfigProblem(f"{culprit.setter(f'{group}.{key}')}{problem}")
     return {k: v for k, v in node.items() if k in reads}
 
 

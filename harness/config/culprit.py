@@ -1,10 +1,12 @@
 """Which YAML holds what Hydra cannot compose, and what was probably meant in it."""
 
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
-from harness import variants
+from harness import keys, variants
+from harness.config import chain
 from harness.config.key import wanted
 from harness.config.option import schemas
 from harness.config.schema import Config
@@ -35,6 +37,19 @@ def in_yaml(text: str, argv: list[str]) -> str | None:
     if value and (meant := wanted(text)):
         return f"{called}: {path} sets {value[2]} to '{value[1]}', which is not possible: give {meant}."
     return _named_in_defaults(text, argv)
+
+
+def setter(key: str) -> str:
+    """`FILE: ` of the YAML of this job that gives `group.key`; empty where none does."""
+    group, _, inner = key.partition(".")
+    for where, package in chain.files(sys.argv[1:]):
+        if (path := _file(where)) is None or package not in ("", group):
+            continue
+        tree = keys.tree(path)
+        held = tree if package else tree.get(group)
+        if isinstance(held, dict) and inner in held:
+            return f"{path}: "
+    return ""
 
 
 def _file(where: str) -> Path | None:
@@ -73,8 +88,8 @@ def _named_in_defaults(text: str, argv: list[str]) -> str | None:
     ):  # a whole configuration, as the harness's own is
         near = suggestion(group, sorted({p.stem for f in folders() for p in f.glob("*.yaml")}))
         return f"{where}: {path} names '{group}', and there is no such file.{near}"
-    keys = [f.name for f in fields(Config) if f.name not in schemas()]
-    near = suggestion(group, [*schemas(), *keys])
-    if any(f"mean '{key}'" in near for key in keys):
+    single = [f.name for f in fields(Config) if f.name not in schemas()]
+    near = suggestion(group, [*schemas(), *single])
+    if any(f"mean '{key}'" in near for key in single):
         near += " That is a key, not a group: it stands outside of `defaults`."
     return f"{where.replace('/', '=')}: {path} names a group '{group}', which there is not.{near}"

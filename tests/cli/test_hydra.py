@@ -249,6 +249,19 @@ def test_a_mistake_in_an_experiment_of_one_s_own_is_told_with_its_file(
     assert OWN[text] in done.out and done.out.count("\n") == 1, done.out
 
 
+def test_a_key_that_an_option_does_not_read_is_told_with_the_file_that_gives_it(
+    harness, place: Path
+) -> None:
+    """Of an experiment, of one that is built on it, and in a sweep."""
+    own(place, "typo", HEADER + "prune:\n  ration: 0.5\n")
+    above = HEADER + "defaults:\n  - /experiment/typo\n  - _self_\nsteps: 2\n"
+    (place / "own" / "experiment" / "above.yaml").write_text(above)
+    for typed in (["experiment=typo"], ["experiment=above"], ["-m", "experiment=typo", "seed=1,2"]):
+        done = harness("--config-dir", "own", *typed)
+        assert done.code == 2, done.out
+        assert "harness: own/experiment/typo.yaml: 'prune.ration' is not a key" in done.out
+
+
 def test_help_names_one_s_own_options_first(process, place: Path) -> None:
     (place / "own" / "experiment").mkdir(parents=True)
     for i in range(1, 10):
