@@ -211,9 +211,12 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
     except OmegaConfBaseException as problem:
         key = getattr(problem, "full_key", None) or "a key"
         first = str(problem).splitlines()[0]
-        named = "." in key and not unset(first)
-        value = OmegaConf.select(cfg, key) if named else None
-        setting = key if value is None else f"{key}={value}"
+        setting = key
+        if of := re.match(r"While dereferencing interpolation '(.+)': Value '(.*?)' ", first):
+            setting = f"{key}={of[2]} (which is {of[1]})"
+        elif "." in key and not unset(first):
+            value = OmegaConf.select(cfg, key)
+            setting = key if value is None else f"{key}={value}"
         said = (
             f" is not possible: give {meant}."
             if (meant := wanted(first))

@@ -57,6 +57,13 @@ def _file(where: str) -> Path | None:
     return next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
 
 
+def _referred(argv: list[str], group: str, option: str) -> str | None:
+    """What is wrong with a typed `group=${...}` that turns out to be `option`; None where nothing of that kind is."""
+    typed = next((a for a in argv if a.lstrip("+").startswith(f"{group}=${{")), "")
+    near = suggestion(option, options(group))
+    return f"{typed} is {option}, which is not an option of {group}.{near}" if typed else None
+
+
 def _named_in_defaults(text: str, argv: list[str]) -> str | None:
     """A YAML whose defaults list names a group or an option that there is not: which, and what is meant."""
     said = re.match(r"In '([\w/.-]+)': Could not (?:override|find|load) '(\w+)(?:/([^']+))?'", text)
@@ -71,7 +78,7 @@ def _named_in_defaults(text: str, argv: list[str]) -> str | None:
             (w for w, list_ in texts.items() if group in list_ and str(option) in list_), ""
         )
     if (path := _file(where)) is None:
-        return None
+        return _referred(argv, group, str(option))
     inner, _, chosen = str(option).partition("/")
     if chosen and inner in schemas():  # looked for below the file's own group
         return (

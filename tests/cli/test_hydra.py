@@ -112,6 +112,22 @@ def test_a_mistake_in_hydra_s_own_words_is_one_message(harness, place: Path, typ
     assert "[1/2]" not in done.out and not list(place.iterdir())
 
 
+REFERS = {
+    "seed=${oc.env:VALUE}": "harness: seed=cloed (which is ${oc.env:VALUE}) is not possible: give a whole number.",
+    "restore.strict=${oc.env:VALUE}": "restore.strict=cloed (which is ${oc.env:VALUE}) is not possible: give true or false.",
+    "cache=${oc.env:VALUE}": "cache=${oc.env:VALUE} is cloed, which is not an option of cache. Did you mean 'cloned'?",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", REFERS)
+def test_a_value_of_the_environment_that_cannot_be_is_told_with_its_variable(
+    harness, monkeypatch, typed: str
+) -> None:
+    monkeypatch.setenv("VALUE", "cloed")
+    done = harness(typed)
+    assert done.code == 2 and REFERS[typed] in done.out and not done.folders, done.out
+
+
 @pytest.mark.parametrize("key, shown", [("snapshot", "null\n"), ("seed", "0\n")])
 def test_a_key_that_holds_nothing_is_shown_as_null(harness, key: str, shown: str) -> None:
     done = harness("--cfg", "job", "-p", key)
