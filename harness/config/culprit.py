@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 from harness import keys, variants
@@ -22,7 +23,7 @@ def in_yaml(text: str, argv: list[str]) -> str | None:
     """One plain message for a mistake that lies in a file; None for any other. text: what Hydra says."""
     where = said[1] if (said := re.match(r"In '([\w/.-]+)': ", text)) else ""
     if (path := _file(where)) is None:
-        return _named_in_defaults(text, argv)
+        return _chosen_twice(text, argv) or _named_in_defaults(text, argv)
     called = where.replace("/", "=")
     if where.startswith("experiment/") and not HEADER.match(path.read_text("utf-8")):
         return (
@@ -55,6 +56,30 @@ def setter(key: str) -> str:
 def _file(where: str) -> Path | None:
     """The YAML that Hydra calls by the name `where`."""
     return next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
+
+
+def _chosen_twice(text: str, argv: list[str]) -> str | None:
+    """A YAML that chooses an option of a group which is chosen already, and does not say `override`."""
+    if (said := re.match(r"Multiple values for ([\w/]+)\.", text)) is None:
+        return None
+    pairs = [a.lstrip("+").partition("=")[::2] for a in argv]
+    names = [
+        f"{g}/{o}"
+        for g, v in pairs
+        if g in ("experiment", "task")
+        for o in v.strip("[]").split(",")
+    ]
+    names += [after for flag, after in pairwise(argv) if chain.PRIMARY.get(flag) == "name"]
+    names += [value for flag, value in pairs if chain.PRIMARY.get(flag) == "name" and value]
+    for path in filter(None, map(_file, names)):
+        for entry in keys.tree(path).get("defaults") or []:
+            for key, option in entry.items() if isinstance(entry, dict) else ():
+                if str(key).lstrip("/") == said[1]:
+                    return (
+                        f"{path} chooses {said[1]}: {option}, and an option of {said[1]} is chosen already. Write "
+                        f"`override /{said[1]}: {option}`."
+                    )
+    return None
 
 
 def _referred(argv: list[str], group: str, option: str) -> str | None:

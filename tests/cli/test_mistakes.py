@@ -22,6 +22,7 @@ YAMLS = {
     "new": ("/dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
     "near": ("override /cahe: manual", "names a group 'cahe', which there is not. Did you mean 'cache'?"),
     "bare": ("cache: manual", "Write `override /cache: manual`."),
+    "twice": ("/cache: manual", "chooses cache: manual, and an option of cache is chosen already. Write `override /cache: manual`."),
     "option": ("override /cache: manul", "'manul' is not an option of cache. Did you mean 'manual'?"),
 }  # fmt: skip
 
