@@ -201,6 +201,11 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         near = get_close_matches(said[1][6:], [f.name for f in fields(HydraConf)], n=1)
         hint = f" Did you mean '{said[1][:6]}{near[0]}{said[2] or ''}'?" if near else ""
         return f"{said[1]}: Hydra has no such key or group.{hint} `--cfg hydra` shows its own."
+    if said := re.match(
+        r"Could not override 'hydra\.(?!launcher|sweeper)([\w.]+)\.(\w+)[\w.]*': Key '\2' not in '(\w+)'",
+        told,
+    ):
+        return f"hydra.{said[1]}.{said[2]}: Hydra has no such key.{_hydra_key(said[1], said[2])}"
     if said := re.match(r"Could not override '(\w+)': Key '(\w+)' not in '", told):
         key = f"{said[1]}.{said[2]}"
         return f"'{key}' is not a key of the configuration.{unknown_key(key, '') or ''}"
@@ -212,7 +217,9 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         return f"{said[1]} is no key of Hydra's. If it is right, add it with a plus: +{said[1]}=..."
     if said := re.match(r"(~\S+): .*does not support deletion", told):
         return f"{said[1]} takes away what every run needs. Set it: {said[1].lstrip('~')}=..."
-    if new := re.search(r"'hydra\.(launcher|sweeper)\.(\w+)': Key '\2' not in '(\w+)'", told):
+    if new := re.search(
+        r"'hydra\.(launcher|sweeper|sweeper\.sampler)\.(\w+)': Key '\2' not in '(\w+)'", told
+    ):
         return (
             f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{_plugin_key(*new.groups())}"
         )
@@ -243,19 +250,31 @@ def _not_there(line: str) -> str:
     return f"~{key}: there is no {key} here to take away.{meant}"
 
 
+def _hydra_key(above: str, key: str) -> str:
+    """What Hydra has in place of `hydra.ABOVE.KEY`."""
+    from hydra.conf import HydraConf
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.select(OmegaConf.structured(HydraConf), above)
+    return suggestion(key, [*node]).replace("mean '", f"mean 'hydra.{above}.")
+
+
 def _plugin_key(kind: str, key: str, name: str) -> str:
     """Which of Hydra's plugins have `key`; where none has, what the one whose configuration is of the class
-    `name` has in its place. kind: launcher or sweeper."""
+    `name` has in its place. kind: launcher, sweeper or sweeper.sampler."""
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
-    store = ConfigStore.instance()
+    store, kind = ConfigStore.instance(), kind.replace(".", "/")
     files = [file for file in store.list(f"hydra/{kind}") if file.endswith(".yaml")]
     nodes = {f.removesuffix(".yaml"): store.load(f"hydra/{kind}/{f}").node for f in files}
     if able := [plugin for plugin, node in nodes.items() if key in node]:
         return f" It is one of {' and '.join(f'hydra/{kind}={plugin}' for plugin in sorted(able))}."
-    mine = [n for n in nodes.values() if getattr(OmegaConf.get_type(n), "__name__", "") == name]
-    known = [str(k) for n in mine for k in n if k != "defaults" and not str(k).startswith("_")]
+    kinds = {plugin: OmegaConf.get_type(node) or object for plugin, node in nodes.items()}
+    mine = [nodes[p] for p, kind in kinds.items() if name in (c.__name__ for c in kind.__mro__)]
+    known = sorted(
+        {str(k) for n in mine for k in n if k != "defaults" and not str(k).startswith("_")}
+    )
     return suggestion(key, known) if known else " It has none."
 
 

@@ -27,6 +27,19 @@ YAMLS = {
 }  # fmt: skip
 
 
+HYDRAS = {
+    "hydra.sweep.dirr=x": "hydra.sweep.dirr: Hydra has no such key. Did you mean 'hydra.sweep.dir'?",
+    "hydra.job.config.override_dirname.kv_spe=x": "'hydra.job.config.override_dirname.kv_sep'?",
+    "hydra/sweeper=optuna hydra.sweeper.sampler.sed=3": "hydra.sweeper.sampler.sed: this sweeper.sampler has no such key. Did you mean 'seed'?",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", HYDRAS)
+def test_a_key_of_hydra_s_own_that_there_is_not_is_told_with_what_was_meant(harness, typed) -> None:
+    done = harness("-m", "seed=1,2", *typed.split())
+    assert done.code == 2 and HYDRAS[typed] in done.out, done.out
+
+
 @pytest.mark.parametrize("name", YAMLS)
 def test_an_experiment_that_names_what_is_not_there_is_told_so(harness, place: Path, name) -> None:
     entry, says = YAMLS[name]
