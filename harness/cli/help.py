@@ -154,7 +154,7 @@ def _option(group: str, option: str) -> str:
     first, *more = _said(lines) or [""]
     told = _folded(f"{group}={option}: {first}")
     told += [part for line in more for part in _folded(f"  {line}")]
-    keys = [line for line in lines if line and not line.startswith(("#", "name:"))]
+    keys = [line for line in lines if line and not line.startswith("#")]
     if group == "experiment":
         return "\n".join(
             [*told, *(["", "it sets:", *(f"  {line}" for line in keys)] if keys else [])]

@@ -282,6 +282,9 @@ def test_help_names_one_s_own_options_first(process, place: Path) -> None:
     (place / "own" / "experiment").mkdir(parents=True)
     for i in range(1, 10):
         (place / "own" / "experiment" / f"week{i}.yaml").write_text(HEADER)
+    (place / "own" / "experiment" / "week1.yaml").write_text(HEADER + "name: mine\n")
+    one = process("--config-dir", "own", "experiment=week1", "--help").out
+    assert one == "experiment=week1:\n\nit sets:\n  name: mine\n"
     told = " ".join(process("--config-dir", "own", "--help").out.split())
     assert "experiment week1 week2 week3 week4 week5 week6 week7 week8 week9 and" in told
     assert "more: experiment --help" in told
