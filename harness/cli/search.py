@@ -100,7 +100,8 @@ def check(config: Any) -> None:
 
 
 def _check_drawn(config: Any) -> None:
-    """Raise ConfigProblem for a range that the sampler of a search cannot draw from."""
+    """Raise ConfigProblem for a range that the sampler of a search cannot draw from. That Optuna ends a range at its
+    last step is what a range says."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     for override in OverridesParser.create().parse_overrides([*point.swept(config)]):
@@ -119,7 +120,9 @@ def _check_drawn(config: Any) -> None:
                 f"{typed} begins above its end: give the smaller number first, interval({value.end},{value.start})."
             )
         try:
-            _impl.create_optuna_distribution_from_override(override)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _impl.create_optuna_distribution_from_override(override)
         except (ValueError, AssertionError, NotImplementedError) as problem:
             raise ConfigProblem(f"{typed} cannot be drawn from: {problem}") from None
 

@@ -78,6 +78,14 @@ def test_a_grid_of_optuna_s_has_no_more_points_than_values():
     assert search.trials(config) == 3
 
 
+@needs_optuna
+@pytest.mark.filterwarnings("error:The distribution is specified")
+def test_a_range_that_ends_between_two_steps_is_no_warning():
+    config = asked(["metrics.kl_mean"], "minimize")
+    config.hydra.overrides.task = ["prune.tokens=range(1, 8, 2)"]
+    search.check(config)
+
+
 def test_a_range_in_a_grid_is_told_before_anything_is_imported(harness, place):
     done = harness("-m", "prune=knorm", "prune.ratio=interval(0.1,0.9)", "name=word")
     assert done.code == 2 and "a grid needs values: prune.ratio=0.1,0.5,0.9." in done.out
