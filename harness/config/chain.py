@@ -8,7 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness import variants
+from harness import keys, variants
+from harness.config.literal import MULTIRUN
 
 # the flags that choose a primary config -> what of it they choose
 PRIMARY = {"--config-name": "name", "-cn": "name", "--config-path": "path", "-cp": "path"}
@@ -59,6 +60,16 @@ def choices(flags: tuple[str, ...], overrides: tuple[str, ...]) -> dict[str, str
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError):
         return {}
     return {k: str(v) for k, v in found.overrides.known_choices.items() if v is not None}
+
+
+def varied(group: str, experiments: Sequence[str]) -> list[str]:
+    """What the `hydra.sweeper.params` of these experiments give `group`, in a sweep; nothing in one run."""
+    if not {*MULTIRUN} & {*sys.argv[1:]}:
+        return []
+    written = (variants.written("experiment", experiment) for experiment in experiments)
+    hydras = [keys.tree(path).get("hydra") or {} for path in filter(None, written)]
+    params = [(hydra.get("sweeper") or {}).get("params") or {} for hydra in hydras]
+    return [str(given[group]) for given in params if group in given]
 
 
 def files(arguments: Sequence[str]) -> list[tuple[str, str]]:

@@ -30,6 +30,8 @@ def chosen(group: str, overrides: Sequence[str]) -> list[str]:
     """The options of `group` that these overrides may lead to: what is typed, else what the chosen
     task or experiment overrides, else the default. All of them where that cannot be told."""
     values = [v for key, v in map(_pair, overrides) if key == group and not v.startswith("{")]
+    if not values and group != "experiment":
+        values = chain.varied(group, chosen("experiment", overrides))
     if values:
         if shape := _GLOB.fullmatch(values[-1]):
             return fnmatch.filter(variants.options(group), shape[1])

@@ -134,6 +134,16 @@ def test_a_configuration_without_the_harness_s_own_callback_writes_nothing(
     assert not [p for p in place.rglob("*") if p.is_file() and "own" not in p.parts]
 
 
+def test_a_key_of_an_option_that_a_file_varies_can_be_typed(harness, own) -> None:
+    """The twin: one run chooses no such option."""
+    text = "# @package _global_\nhydra: {sweeper: {params: {prune: 'knorm,snapkv'}}}\n"
+    (own / "experiment" / "grid.yaml").write_text(text)
+    typed = ["--config-dir", "own", "experiment=grid", "prune.window=4", "--cfg", "job"]
+    assert harness("-m", *typed).code == 0
+    one = harness(*typed)
+    assert one.code == 2 and "prune.window is not read by prune=none" in one.out, one.out
+
+
 def test_an_experiment_that_leads_to_itself_is_told_so(harness, own) -> None:
     (own / "experiment" / "loop.yaml").write_text(f"{HEAD}  - /experiment: mine\n")
     done = harness("-cd", "own", "experiment=loop")
