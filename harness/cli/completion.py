@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import variants
-from harness.cli.arguments import CFG, INFOS
+from harness.cli.arguments import CFG, INFOS, chosen_primary
 from harness.config import Config, chosen, conf_dir, readable
+from harness.config.chain import PRIMARY
 from harness.config.explain import PLUGINS
 from harness.config.key import CHOICES
 from harness.config.option import NAMES, schemas
@@ -57,14 +58,23 @@ HYDRA_OPTIONS = {
     "hydra.verbose": ("true", "false"),
 }
 PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.searchpath")
+HYDRAS = ("hydra/launcher", "hydra/sweeper")
 HYDRA = tuple(f"{key}=" for key in (*HYDRA_OPTIONS, *PLACES))
 PLUGIN_KEYS = {
+    "hydra/sweeper=basic": ("hydra.sweeper.max_batch_size=",),
     "hydra/launcher=joblib": ("hydra.launcher.n_jobs=",),
     "hydra/sweeper=optuna": tuple(f"hydra.sweeper.{key}=" for key in ("n_trials", "n_jobs", "direction", "sampler.seed")),
 }  # fmt: skip
 AFTER = {"--cfg": CFG, "-c": CFG, "--info": INFOS, "-i": INFOS}  # what a flag takes
+FOLDER = (
+    "--config-dir",
+    "-cd",
+    "--config-path",
+    "-cp",
+)  # flags that take one, which the shell knows
 VERBS = ("dashboard", "completion")
-FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--resolve", "--package", "--info")
+FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--config-name", "--config-path", "--resolve",
+         "--package", "--info")  # fmt: skip
 
 
 def run(argv: list[str]) -> str:
@@ -113,7 +123,10 @@ def candidates(line: str) -> list[str]:
         left = {"install"} - {*others} | (set() if {*others} & {*SHELLS} else {*SHELLS})
         return sorted(one for one in left if one.startswith(word))
     key, equals, value = word.partition("=")
-    if fixed := AFTER.get(others[-1] if others else ""):
+    flag = others[-1] if others else ""
+    if flag in FOLDER:
+        return []
+    if fixed := _primaries(others) if PRIMARY.get(flag) == "name" else AFTER.get(flag):
         return sorted(one for one in fixed if one.startswith(word))
     if equals:
         before, comma, last = value.rpartition(",")
@@ -157,8 +170,16 @@ def _keys(word: str, others: list[str]) -> set[str]:
         return {f"{group}.{f.name}=" for f in fields(blocks[group])}
     single = {f.name for f in fields(Config)} - (set(blocks) - set(schemas())) | {"experiment"}
     below = {f"{group}." for group in blocks if word and group.startswith(word)}
-    chose = {key for word in others for key in PLUGIN_KEYS.get(word, ())}
+    plugins = [f"{g}={(chosen(g, others) or ['basic'])[-1]}" for g in HYDRAS if dot]
+    chose = {key for plugin in plugins for key in PLUGIN_KEYS.get(plugin, ())}
     return {f"{key}=" for key in single | _brought()} | below | set(HYDRA) | chose
+
+
+def _primaries(others: list[str]) -> list[str]:
+    """The configurations that `--config-name` may name: the shipped one, and those of the named folders."""
+    named = chosen_primary(others).get("path")
+    places = [Path(named) if named else conf_dir(), *variants.config_dirs(others)]
+    return sorted({file.stem for place in places for file in place.glob("*.yaml")})
 
 
 def _brought() -> set[str]:

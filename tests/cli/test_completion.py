@@ -19,7 +19,7 @@ from harness.errors import ConfigProblem
         ("harness prune=snapkv prune.w", ["prune.window="]),
         ("harness prune=knorm prune.w", []),
         ("harness task=ui task.r", ["task.run="]),
-        ("harness --c", ["--cfg", "--config-dir"]),
+        ("harness --c", ["--cfg", "--config-dir", "--config-name", "--config-path"]),
         ("harness restore.st", ["restore.strict="]),
         ("harness restore.strict=f", ["restore.strict=false"]),
         ("harness hydra/sw", ["hydra/sweeper="]),
@@ -29,6 +29,10 @@ from harness.errors import ConfigProblem
         ("harness prune.budget=ad", ["prune.budget=adaptive"]),
         ("harness compare.require=d", ["compare.require=diverged", "compare.require=drifted"]),
         ("harness --cfg ", ["all", "hydra", "job"]),
+        ("harness --config-name ", ["config"]),
+        ("harness --config-dir ", []),  # the shell's own
+        ("harness hydra.sweeper.", ["hydra.sweeper.max_batch_size="]),
+        ("harness experiment=prune_search hydra.sweeper.n_t", ["hydra.sweeper.n_trials="]),
         ("harness dash", ["dashboard"]),
         ("harness cache=manual dash", []),
         ("harness completion ", ["bash", "fish", "install", "zsh"]),
@@ -48,6 +52,8 @@ def test_options_of_a_folder_from_outside_are_offered(tmp_path, monkeypatch) -> 
     line = f"harness --config-dir {tmp_path} prune=mi"
     assert completion.candidates(line) == ["prune=mine"]
     assert completion.candidates("harness prune=mi") == []
+    (tmp_path / "whole.yaml").write_text("defaults: [config, _self_]\n")
+    assert completion.candidates(f"harness --config-dir {tmp_path} -cn w") == ["whole"]
 
 
 def test_bash_asks_for_it(tmp_path, monkeypatch) -> None:
@@ -95,6 +101,7 @@ def test_a_group_of_ones_own_is_offered_and_what_a_plus_stands_before(tmp_path, 
     assert completion.candidates("harness -m hydra.sw") == [
         "hydra.sweep.dir=",
         "hydra.sweep.subdir=",
+        "hydra.sweeper.max_batch_size=",
     ]
     line = "harness -m hydra/sweeper=optuna hydra.sweeper.n_t"
     assert completion.candidates(line) == ["hydra.sweeper.n_trials="]
