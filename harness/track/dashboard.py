@@ -37,6 +37,8 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "PYTHONWARNINGS": "ignore:starlette.middleware.wsgi",  # of MLflow's own imports
 }
+EXPERIMENTS = "SELECT name FROM experiments WHERE lifecycle_stage = 'active'"
+DATABASES = ("postgresql", "mysql", "mssql")  # schemes of those that are no file
 
 
 def store_of(runs_dir: Path, uri: str | None = None, experiment: str = "harness") -> Mlflow:
@@ -83,12 +85,12 @@ def there(store: Mlflow) -> None:
     only looks, and an empty one would be taken for no runs."""
     file = experiment.database(store.uri)
     if file is None:
+        _named(store, _held(store.uri))
         return
     if file.is_file():
         held = f"{file.absolute().as_uri()}?mode=ro"
-        known = "SELECT name FROM experiments WHERE lifecycle_stage = 'active'"
         with suppress(sqlite3.Error), closing(sqlite3.connect(held, uri=True)) as base:
-            _named(store, [name for (name,) in base.execute(known)])
+            _named(store, [name for (name,) in base.execute(EXPERIMENTS)])
         return  # what cannot be read is MLflow's to say
     others = sorted(p for p in file.parent.glob("*.db") if p.is_file())
     near = " or ".join(f"track.uri=sqlite:///{other}" for other in others[:3])
@@ -98,12 +100,31 @@ def there(store: Mlflow) -> None:
     )
 
 
+def _held(uri: str) -> list[str]:
+    """The experiments of a store that is neither a file nor a server; of a database that MLflow has never been in none,
+    and it is left as it is. Raises ConfigProblem where it cannot be asked."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.store.db.utils import create_sqlalchemy_engine
+    from mlflow.tracking import MlflowClient
+    from sqlalchemy import inspect, text
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        if not uri.startswith(DATABASES):
+            return [e.name for e in MlflowClient(tracking_uri=uri).search_experiments()]
+        with create_sqlalchemy_engine(uri).connect() as base:
+            known = inspect(base).has_table("experiments")
+            return [name for (name,) in base.execute(text(EXPERIMENTS))] if known else []
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
+        raise ConfigProblem(f"the dashboard cannot be opened: {uri}: {plain(problem)}.") from None
+
+
 def _named(store: Mlflow, known: list[str]) -> None:
     """Raise ConfigProblem where the experiment of `store` is none of those that are `known` there."""
     if (wanted := store.settings.experiment) not in known:
+        near = f".{suggestion(wanted, known)} One is named with track.experiment=NAME." if known else ""
         raise ConfigProblem(
-            f"there are no runs here: {store.uri} has no experiment '{wanted}'.{suggestion(wanted, known)} "
-            "One is named with track.experiment=NAME."
+            f"there are no runs here: {store.uri} has no experiment '{wanted}'{near or ', nor any other.'}"
         )
 
 
@@ -204,6 +225,10 @@ def main() -> None:
         raise ConfigProblem(
             f"there are no runs here: {told.runs_dir.absolute()} is no folder. Name the folder of your runs"
             " with runs_dir=DIR; the last line of every run says the whole command."
+        )
+    if (told.track_uri or "").startswith("databricks"):
+        raise ConfigProblem(
+            f"track.uri={told.track_uri} has pages of its own: open the experiment {told.track_experiment} in your workspace."
         )
     check(int(port))
     store = store_of(told.runs_dir, told.track_uri, told.track_experiment)

@@ -18,6 +18,7 @@ from browsing import hosts, needs_browser, shown
 from tracking import free_port
 
 from harness import __main__ as front
+from harness.errors import ConfigProblem
 from harness.snapshot import record
 from harness.track import dashboard, experiment
 from harness.track.mlflow import _KNOWN
@@ -161,6 +162,7 @@ def test_no_store_is_made_by_a_command_that_only_looks(tmp_path, monkeypatch, ca
         ([f"runs_dir={tmp_path}/own"], f"track.uri=sqlite:///{tmp_path}/own/x.db"),
         ([f"track.uri=sqlite:///{tmp_path}/own/y.db"], "y.db is not there"),
         (["track.uri=file:mlruns"], "is a folder"),
+        (["track.uri=databricks"], "has pages of its own"),
         (["track.uri=http://127.0.0.1:9"], "http://127.0.0.1:9: no server answers there."),
     ]
     for words, said in asked:
@@ -188,6 +190,23 @@ def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatc
     assert Path(f"{tmp_path}/x.db").read_bytes() == before and served[1:] == []
     line = dashboard.command(dashboard.store_of(tmp_path, uri), "127.0.0.1", port)
     assert uri in line and (tmp_path / "mlartifacts").as_uri() in line
+
+
+def test_a_database_that_is_no_file_is_left_as_it_is_too(tmp_path, monkeypatch):
+    """As PostgreSQL is asked: an experiment that it has not is no empty page, and MLflow makes no tables there."""
+    monkeypatch.setattr(dashboard, "DATABASES", ("sqlite",))
+    monkeypatch.setattr(experiment, "database", lambda uri: None)
+    uri = f"sqlite:///{tmp_path}/x.db"
+    sqlite3.connect(tmp_path / "x.db").close()
+    with pytest.raises(ConfigProblem, match="no experiment 'harness', nor any other"):
+        dashboard.there(dashboard.store_of(tmp_path, uri))
+    with sqlite3.connect(tmp_path / "x.db") as base:
+        assert not base.execute("select name from sqlite_master").fetchall()
+        base.execute("create table experiments (name, lifecycle_stage)")
+        base.execute("insert into experiments values ('harness', 'active')")
+    dashboard.there(dashboard.store_of(tmp_path, uri))
+    with pytest.raises(ConfigProblem, match="no experiment 'harnes'. Did you mean 'harness'?"):
+        dashboard.there(dashboard.store_of(tmp_path, uri, "harnes"))
 
 
 def test_what_cannot_be_shown_is_said_in_a_line_before_mlflow_is_begun(
