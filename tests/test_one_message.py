@@ -118,6 +118,7 @@ MISTAKES = [
         "track.uri=./mlruns is a folder, in which MLflow 3 keeps no runs",
     ),
     (["-m", "track=mlflow", "track.uri=foo", "seed=1,2"], 2, "track.uri=foo is a folder"),
+    (["track=mlflow", "track.uri=databricks-uc"], 2, "give track.uri=databricks"),
     (["track=mlflow", "track.uri=ftp://x"], 2, "is no address of a tracking server"),
     (
         ["track=mlflow", "track.uri='http://me:hush@h:5'"],

@@ -12,7 +12,7 @@ WHO = re.compile(r"//[^/?#]*@")  # a user or a token, before the host
 SECRET = re.compile(r"^//[^/?#@:]*:[^/?#]*@|[?&](?:password|passwd|pwd)=", re.IGNORECASE)
 USUAL = "harness"  # experiment
 KEYS = {"MLFLOW_TRACKING_URI": "track.uri", "MLFLOW_EXPERIMENT_NAME": "track.experiment"}
-SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc")  # fmt: skip
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 SECRETS = {  # where the words that open a server belong, by the scheme of its address
     "http": "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
     "https": "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
@@ -67,7 +67,11 @@ def check_uri(uri: str | None) -> None:
             f"track.uri holds a password, and every record and page of the run would hold it too. Leave it out, "
             f"track.uri={scheme}://{who}HOST..., and give it in the environment: {place}."
         )
-    if not colon and kind in ("databricks", "databricks-uc", "uc"):
+    if kind in ("databricks-uc", "uc"):
+        raise ConfigProblem(
+            f"track.uri={uri} is Unity Catalog, which holds models and no runs: give track.uri=databricks."
+        )
+    if not colon and kind == "databricks":
         return
     host = rest[:1].isdigit()  # 127.0.0.1:5000
     if not colon or kind == "file" or "/" in scheme or ("." in scheme and not host):

@@ -2,11 +2,15 @@
 
 import os
 import re
+from importlib.util import find_spec
 from textwrap import shorten
 
 NONE = "what answers there is no MLflow, or not at this path"
 FORBIDDEN = "it answers 403 (forbidden)"
 ASKED = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")  # who asks a server
+LONG = 300  # characters of what a store says in its own words
+PACKAGES = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # by module
+MODULE = re.compile(r"No module named '(\w+)")
 CODE = re.compile(r"too many (\d+) error responses|failed with error code (\d+)")
 _SAID = {
     "NewConnectionError": "no server answers there",
@@ -32,10 +36,34 @@ def plain(problem: Exception) -> str:
     text = str(problem).strip() or type(problem).__name__
     if "error code 403" in text or text.startswith("PERMISSION_DENIED"):
         return _forbidden()
+    if "Databricks" in text:
+        return _databricks()
+    if module := MODULE.search(text):
+        name = module[1]
+        return f"its driver {name} is not installed here: `pip install '{PACKAGES.get(name, name)}'`"
     known = next((said for sign, said in _SAID.items() if sign in text), "")
     if not known and (found := CODE.search(text)):
         return f"it answers {found[1] or found[2]}, and whoever runs it can see why in its log"
-    return known or shorten(text.splitlines()[0], 300, placeholder=" ...").rstrip(".")
+    return known or _brief(text.splitlines()[0]).rstrip(".")
+
+
+def _brief(said: str) -> str:
+    """As many of its sentences as there is room for; how the first begins where that alone has none."""
+    whole = said[: LONG + 1].rpartition(". ")[0]
+    return said if len(said) <= LONG else whole or f"{shorten(said, LONG, placeholder='')} (cut)"
+
+
+def _databricks() -> str:
+    """How its workspaces are reached: MLflow's own words hold every way, in ten lines."""
+    try:
+        there = find_spec("databricks.sdk") is not None
+    except ModuleNotFoundError:
+        there = False
+    missing = "the package for it is not installed here: `pip install databricks-sdk`; then "
+    return (
+        f"{'' if there else missing}set DATABRICKS_HOST and DATABRICKS_TOKEN, or log in (`databricks auth login`) and name "
+        "that profile: track.uri=databricks://PROFILE"
+    )
 
 
 def _forbidden() -> str:
