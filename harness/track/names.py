@@ -69,6 +69,7 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
             *(Path(o.partition("=")[2]).name for o in overrides if o.startswith("out=")),
             *typed,
         ]
+    typed = [word for word in typed if word != name]  # an experiment of the task's name
     models = typed[: sum(key.partition(".")[0] == "model" for key in told)] if lists else []
     typed = typed[len(models) :]
     if name == "experiment" and typed and told.keys() <= {*LAST}:  # which say nothing of what it is
@@ -193,7 +194,16 @@ def _read(overrides: Iterable[str], varied: Iterable[str] = ()) -> dict[str, str
 
 def _pair(override: str) -> tuple[str, str]:
     key, _, value = contents.read(override, True).partition("=")
-    return key.lstrip("+~"), value
+    return key.lstrip("+~"), _plainly(value)
+
+
+def _plainly(value: str) -> str:
+    """A value without brackets, backslashes and quotation marks: a text, and what has spaces, in one pair of these."""
+    if value.startswith("[") and value.endswith("]"):
+        return ",".join(one.strip("\"' ") for one in value[1:-1].split(","))
+    inside = value.replace("\\", "").strip("\"'").replace('"', "'")
+    quoted = value.startswith('"') or (value.startswith("'") and " " in inside)
+    return f'"{inside}"' if quoted else inside
 
 
 def _fraction(value: str) -> bool:
