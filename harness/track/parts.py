@@ -63,8 +63,8 @@ def contained(*shares: float) -> str:
 
 def told(row: dict[str, Any], tail: str = "", say: Callable[..., str] = right) -> dict[str, str]:
     """The tags that say what a part came to: the share of right answers of a cell, of a fault and of a claim the
-    word that its name ends with; all its figures in a sentence, which is its description too. tail: the end of
-    that. say: `contained` for the words of older versions."""
+    word that its name ends with; all its figures in a sentence, which is its description too, of a claim with what is
+    claimed. tail: the end of that. say: `contained` for the words of older versions."""
     figures = {key.rpartition("/")[2]: value for key, value in row["metrics"].items()}
     figures = {key: value for key, value in figures.items() if key not in ENDS}
     share = figures.get(RIGHT)
@@ -73,7 +73,8 @@ def told(row: dict[str, Any], tail: str = "", say: Callable[..., str] = right) -
         return {}
     told = [_said(key, value, say is right) for key, value in figures.items()]
     said = row["tags"].get("says") or ", ".join(filter(None, told)) or word
-    note = f"**{word}**: {said}" + f"\n\n{tail}" * bool(tail)
+    claimed = [f"The claim: {claim}" for claim in [row["tags"].get("claimed")] if claim]
+    note = "\n\n".join(filter(None, (f"**{word}**: {said}", *claimed, tail)))
     return {"outcome": word, "conclusion": said, "mlflow.note.content": note}
 
 

@@ -26,6 +26,9 @@ def test_a_cell_says_what_it_came_to_and_so_does_its_evaluation(tmp_path):
     claim = {"name": "claim 7: holds", "tags": {"says": "caches are kept"}, "metrics": {}}
     assert parts.told(claim)["outcome"] == "holds"
     assert parts.told(claim)["conclusion"] == "caches are kept"
+    claim["tags"]["claimed"] = "A cache grows."
+    note = parts.told(claim, "tail")["mlflow.note.content"]
+    assert note == "**holds**: caches are kept\n\nThe claim: A cache grows.\n\ntail"
     assert parts.told({"name": "a", "tags": {}, "metrics": {"answers/kl": 1.0}}) == {}
 
     result = {"task": "evaluate", "verdict": "unjudged", "conclusion": "24 prompts."}
