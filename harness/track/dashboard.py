@@ -122,7 +122,11 @@ def _held(uri: str) -> list[str]:
 def _named(store: Mlflow, known: list[str]) -> None:
     """Raise ConfigProblem where the experiment of `store` is none of those that are `known` there."""
     if (wanted := store.settings.experiment) not in known:
-        near = f".{suggestion(wanted, known)} One is named with track.experiment=NAME." if known else ""
+        near = (
+            f".{suggestion(wanted, known)} One is named with track.experiment=NAME."
+            if known
+            else ""
+        )
         raise ConfigProblem(
             f"there are no runs here: {store.uri} has no experiment '{wanted}'{near or ', nor any other.'}"
         )

@@ -9,7 +9,11 @@ NONE = "what answers there is no MLflow, or not at this path"
 FORBIDDEN = "it answers 403 (forbidden)"
 ASKED = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")  # who asks a server
 LONG = 300  # characters of what a store says in its own words
-PACKAGES = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # by module
+PACKAGES = {
+    "psycopg": "psycopg[binary]",
+    "psycopg2": "psycopg2-binary",
+    "MySQLdb": "mysqlclient",
+}  # by module
 MODULE = re.compile(r"No module named '(\w+)")
 CODE = re.compile(r"too many (\d+) error responses|failed with error code (\d+)")
 _SAID = {
@@ -40,7 +44,9 @@ def plain(problem: Exception) -> str:
         return _databricks()
     if module := MODULE.search(text):
         name = module[1]
-        return f"its driver {name} is not installed here: `pip install '{PACKAGES.get(name, name)}'`"
+        return (
+            f"its driver {name} is not installed here: `pip install '{PACKAGES.get(name, name)}'`"
+        )
     known = next((said for sign, said in _SAID.items() if sign in text), "")
     if not known and (found := CODE.search(text)):
         return f"it answers {found[1] or found[2]}, and whoever runs it can see why in its log"

@@ -154,7 +154,10 @@ def test_what_a_client_says_of_an_answer_is_told_in_plain_words(monkeypatch):
     page = "the response body was not in a valid JSON format. Response body: '<html>hi</html>'"
     assert plain(Exception(page)) == "what answers there is no MLflow, or not at this path"
     assert plain(Exception("no such table: runs.\nmore")) == "no such table: runs"
-    own = "Reading Databricks credential configuration failed. Please ensure that the 'databricks-sdk' " + "x " * 200
+    own = (
+        "Reading Databricks credential configuration failed. Please ensure that the 'databricks-sdk' "
+        + "x " * 200
+    )
     assert plain(Exception(own)).endswith("name that profile: track.uri=databricks://PROFILE")
     driver = plain(ModuleNotFoundError("No module named 'psycopg2'"))
     assert driver == "its driver psycopg2 is not installed here: `pip install 'psycopg2-binary'`"
