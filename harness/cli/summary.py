@@ -52,7 +52,10 @@ def conclude() -> int:
         now("recording what it came to")
         again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
         sought = evaluated.sought(rows, ways)
-        tracked = summarise(folder, points, rows, said, sought, Watch.aim, fault, again, marked)
+        alike = seeds.alike(rows, varied(rows, ways), marked)
+        tracked = summarise(
+            folder, points, rows, said, sought, Watch.aim, fault, again, marked, alike
+        )
     record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if Watch.aim != Watch.total:
         record["asked"] = Watch.aim  # trials of a search

@@ -136,7 +136,9 @@ def summarise(
     """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
     in a few words, which point to choose, the table of all, the name of the best. sought: columns of `rows` that a search looked for. total: points that
     were asked for; with fewer the sweep was stopped. failed: it could not go on. again: the
-    command that goes on. marked: the points that its page marks."""
+    command that goes on. marked: the points that its page marks. alike: those of them that are one choice under
+    several seeds."""
+    alike: Sequence[str] = (),
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
@@ -157,7 +159,7 @@ def summarise(
         gone = {key: None for key in ("reason", *SUMMED, *ONCE) if key in before["tags"]}
         run_id, earlier, deleted = store.summary(
             folder, sweep_name(folder), parent.tags(folder),
-            list(totals(rows, sought, before["metrics"], told[3])), artifacts.of_sweep(folder),
+            list(totals(rows, sought, before["metrics"], told[3], alike)), artifacts.of_sweep(folder),
             (*told[:3], best), len(marked),
             int((folder / "multirun.yaml").stat().st_mtime * 1000), runs,
             "FAILED" if failed else "KILLED" if missing else contents.status(rows),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import nan
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness.snapshot.result import ORDER
@@ -27,9 +28,11 @@ def totals(
     sought: Sequence[str] = (),
     before: Iterable[str] = (),
     best: str = "",
+    alike: Sequence[str] = (),
 ) -> Iterator[tuple[str, float, int]]:
     """Counts per verdict, the worst and the best figures, and those of the point `best`, where one is; what each other
-    came to is that point's. before: what was told by an earlier try, and may be zero or none now."""
+    came to is that point's. alike: the points of one choice under several seeds, whose medians are told where no point
+    alone is best. before: what was told by an earlier try, and may be zero or none now."""
     told = {"sweep/points": float(len(rows))}
     for verdict in ORDER:
         count = sum((r.get("outcome") or r["verdict"]) == verdict for r in rows)
@@ -45,10 +48,11 @@ def totals(
         k: [OWN.get(k, _called(k)), *[k] * (k in OWN and f"best/{k}" in before)] for k in wanted
     }
     told |= {f"best/{k}": nan for k in chain(*names.values()) if f"best/{k}" in before}
-    for row in rows if best else ():
-        if row["point"] == best:
-            figures = {k: float(row[k]) for k in wanted if _number(row.get(k))}
-            told |= {f"best/{n}": value for k, value in figures.items() for n in names[k]}
+    stand = {best} if best else {*alike}
+    mine = [row for row in rows if stand and row["point"] in stand]
+    for key in wanted if mine else ():
+        if known := [float(row[key]) for row in mine if _number(row.get(key))]:
+            told |= dict.fromkeys((f"best/{name}" for name in names[key]), median(known))
     yield from ((key, value, 0) for key, value in told.items())
 
 

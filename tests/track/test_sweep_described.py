@@ -102,6 +102,9 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     assert {k: v for k, v, _ in totals([row], (), (), "0") if "best/" in k} == own, "as the point's"
     corrected = {key: value for key, value, _ in totals([row], (), ["best/error_ratio"], "0")}
     assert corrected["best/error_ratio"] == 0.5, "where an older version called it so"
+    some = [{**row, "point": p, "kv_bytes": n} for p, n in (("0", 9), ("1", 5), ("2", 1))]
+    middle = {k: v for k, v, _ in totals(some, (), (), "", ["0", "1"])}
+    assert middle["best/kv_bytes"] == 7.0, "of one choice under two seeds"
     assert not any(step for *_, step in told), (
         "of a series the last point's would pose as the sweep's"
     )

@@ -1,6 +1,6 @@
 """What a sweep came to over its seeds: one line for all that were run under the same options."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from statistics import median
 from typing import Any
 
@@ -42,6 +42,15 @@ def told(rows: list[Row], axes: list[str]) -> str:
     """The same as a whole sentence."""
     said = sentence(rows, axes)
     return f"{machine.many(len(rows), 'point')} {said}." if said else ""
+
+
+def alike(rows: list[Row], axes: list[str], marked: Collection[str]) -> list[str]:
+    """The points `marked` where they are one choice, under every seed that was tried: their figures are the sweep's best.
+    None where they are several."""
+    seeds, others = list(filter(is_seed, axes)), [a for a in axes if not is_seed(a)]
+    mine = [row for row in rows if row["point"] in marked]
+    one = mine[1:] and len(group(mine, others)) == 1 and len(mine) == len(group(rows, seeds))
+    return [row["point"] for row in mine] if one else []
 
 
 def _came_to(rows: list[Row]) -> str:

@@ -159,6 +159,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
+    alike = seeds.alike(rows, variation.varied(rows, ways), marked)
     older = summary.winners(rows, ways, once=True)
     formerly = older[1][0]["point"] if older[1] else ""
     if held["tags"].get("best") == summed(folder, rows, formerly, list(older[0])).get("best"):
@@ -190,7 +191,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         words,
         _said(folder, words, sentence) | ended,
         dict(parent.parameters(folder)),
-        _stepped(totals(rows, evaluated.sought(rows, ways), before, best)),
+        _stepped(totals(rows, evaluated.sought(rows, ways), before, best, alike)),
         "KILLED" if missing else contents.status(rows),
         notes,
         before=_typed(folder, held["params"])

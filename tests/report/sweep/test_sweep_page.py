@@ -153,6 +153,10 @@ def test_over_seeds_every_other_option_has_one_line_with_its_verdicts_and_its_sp
     assert (first, middle, least, most) == ("a", 2.0, 1.0, 3.0) and other[-3:] == [15.0, 10.0, 20.0]
     assert [c["text"] if isinstance(c, dict) else c for c in some] == [3, "1", "2", ""]
     assert len(block["panels"]) == 1 and "Over the seeds" in drawn(tmp_path, rows)
+    mine = seeds.alike(rows, ["prune", "seed"], ["0", "1", "2"])
+    assert mine == ["0", "1", "2"], "one choice under every seed, whose figures stand for the sweep"
+    for marked in (["0", "1"], ["0", "1", "5"], ["0"]):
+        assert not seeds.alike(rows, ["prune", "seed"], marked), marked
     still = [{**row, "kl_max": 1.0} for row in rows]
     (block,) = seeds.sections(still, ["prune", "seed"])
     assert not block["panels"] and "In no line does seed change it." in block["text"]
