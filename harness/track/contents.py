@@ -18,7 +18,9 @@ from harness.track import lists as several
 from harness.track.metrics import safe
 
 PARAM_LIMIT = 500  # characters of one
-BUDGET = ("prune.tokens", "prune.ratio")
+RATIO, ALL = "prune.ratio", "1"  # of a run that prunes nothing, for which MLflow invents one
+BUDGET = ("prune.tokens", RATIO)
+GIVEN = ("snapshot", "foreign")  # may have been pruned before
 PARAMS = 40  # how many: what was chosen; the rest is a file
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
 AUDIT, AUDITED = "audit", ("task.name", "run", "trusted")  # a task, and what it reads
@@ -71,8 +73,10 @@ def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, s
     if task in variants.options("task"):  # what it cannot heed tells nothing
         passed = {*unread(task)}
         wanted = {k: None for k in wanted if passed.isdisjoint((k, k.partition(".")[0]))}
-    if every.get("prune.name") == "none":  # which keeps everything
+    if every.get("prune.name") == "none":  # which keeps everything that was read here
+        whole = "prune.name" in wanted and not any(every.get(key) for key in GIVEN)
         wanted = {key: None for key in wanted if key not in BUDGET}
+        every[RATIO], wanted = ALL, wanted | dict.fromkeys([RATIO] * whole)
     if every.get("task.name") == AUDIT:  # the record that it audits has the rest
         wanted = {key: None for key in AUDITED if every.get(key)}
     if every.get("task.name") == "diff":  # which reads no more than it was given

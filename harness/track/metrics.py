@@ -22,6 +22,7 @@ TURNS = (
     "stored_bytes",
     "recalled",
 )  # of a chat
+KEPT = "size/kept_share"
 LEAST = 1e-6  # what MLflow's axes tell from 0
 MOST = 120  # metrics of one table: more would bury those of other runs
 
@@ -39,6 +40,7 @@ def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, f
             if number and value == value and key not in FLAT.get(block, ()) and not blank:
                 name = f"{key}_from_1" if key in STEPS else key
                 yield f"{section}/{name}", float(from_one(key, value)), 0
+    yield from _kept(snapshot.sizes(result))
     if faster := times_faster(result):
         yield "speed/times_faster", faster, 0
     if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
@@ -51,6 +53,13 @@ def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, f
             for step, value in enumerate(values, 1):
                 if isinstance(value, int | float):
                     yield f"by_step/{whose}{key}", float(value), step
+
+
+def _kept(size: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
+    """The share of the tokens that are kept, 1 where nothing was pruned: what a search takes a range of and a chart an
+    axis, as no parameter can be."""
+    if size.get("tokens") and size.get("kept_tokens"):
+        yield KEPT, size["kept_tokens"] / size["tokens"], 0
 
 
 def turns(folder: Path) -> Iterator[tuple[str, float, int]]:

@@ -99,7 +99,7 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
     for key in ("task", "git_commit", "mlflow.source.name", "model"):
         assert cell.data.tags[key] == evaluated.data.tags[key], "what made it"
     whole = there.get_run(cells["full cache, asked after"]).data.params
-    assert whole["prune"] == "none" and "prune.ratio" not in whole, "it has no budget"
+    assert (whole["prune"], whole["prune.ratio"]) == ("none", "1"), "all is kept"
     page = there.get_logged_model(*models)
     assert not page.metrics, "a run's page would show its model's name beside each of these"
     assert f"tags.model = '{page.name}'" in page.tags["mlflow.note.content"]
@@ -122,6 +122,8 @@ def test_what_was_read_is_named_and_not_an_option_that_was_not(harness, place):
         ["1"], f"params.prune = 'keydiff' and params.`prune.ratio` = '0.5' and {below}"
     )
     assert len(found) == 2
+    few = there.search_runs(["1"], f"metrics.`size/kept_share` < 0.6 and {below}")
+    assert {c.info.run_id for c in few} == {c.info.run_id for c in found}, "by its range"
     figures = evaluated.data.metrics
     assert {"full/contains", "full/kv_bytes", "full/perplexity"} <= figures.keys()
     sections = {key.partition("/")[0] for key in figures}

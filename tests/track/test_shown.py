@@ -62,9 +62,14 @@ def test_the_budget_of_a_pruning_is_a_parameter_also_where_it_is_the_default():
     tree["prune"]["tokens"] = 48
     assert dict(contents.chosen(tree, [])) == {"prune": "snapkv", "prune.tokens": "48"}
     none = {"prune": {"name": "none", "tokens": None, "ratio": None}}
-    assert dict(contents.chosen(none, [])) == {"prune": "none"}
+    assert dict(contents.chosen(none, [])) == {"prune": "none", "prune.ratio": "1"}
     none["prune"]["ratio"] = 0.5  # typed, and not read
-    assert dict(contents.chosen(none, ["prune.ratio=0.5"])) == {"prune": "none"}
+    told = dict(contents.chosen(none, ["prune.ratio=0.5"]))
+    assert told["prune.ratio"] == "1", (
+        "what it keeps, or MLflow's comparison draws it at a ratio of its own"
+    )
+    none["snapshot"] = "runs/a"  # which may have been pruned before
+    assert dict(contents.chosen(none, [])) == {"prune": "none"}
 
 
 def test_a_sweep_has_the_commit_of_its_first_point_that_has_one(tmp_path):

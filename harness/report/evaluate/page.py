@@ -143,14 +143,12 @@ def children(rows: list[Row]) -> list[Row]:
                 f"answers/{m}": r["value"],
                 **{f"answers/{m}_{end}": r[end] for end in ends},
             }
-        metrics |= {"size/kv_bytes": first["kv_bytes"]}
+        metrics |= {"size/kv_bytes": first["kv_bytes"], "size/kept_share": float(where["budget"])}
         metrics["answers/perplexity"] = exp(values["nll"]["value"])
         if first["per_token_s"] is not None:
             metrics["time/per_token"] = first["per_token_s"]
         tags = {k: str(v) for k, v in where.items()}
-        held = (
-            tags if where["prune"] != "none" else {k: v for k, v in tags.items() if k != "budget"}
-        )
+        held = tags if where["prune"] != "none" else {**tags, "budget": "1"}  # nothing is dropped
         params = {PARAMETERS.get(key, key): value for key, value in held.items()}
         row = {"name": f"{name(where)}{when}", "tags": tags, "metrics": metrics, "params": params}
         part = {"as": sections[place]} if place in sections else {}
