@@ -318,6 +318,11 @@ def config(folder: Path) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
+def hidden(config: dict[str, Any]) -> bool:
+    """Whether what a run read or wrote is encrypted: no words of it are told then."""
+    return bool(config.get("decrypt")) or config.get("encrypt") not in (None, "none")
+
+
 def _said(config: dict[str, Any]) -> dict[str, str]:
     """The prompt of a run that was given a text, whatever option stands there unread."""
     return {"prompt.name": "text"} if config.get("text") else {}

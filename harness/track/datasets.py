@@ -94,7 +94,7 @@ def _turns(result: dict[str, Any], folder: Path, config: dict[str, Any]) -> dict
         asked = [{k: row[k] for k in ("ask", "expect") if row.get(k) is not None} for row in rows]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    hidden = _hidden(config)
+    hidden = contents.hidden(config)
     source = {key: config.get(key) for key in ("snapshot", "tokenizer") if config.get(key)}
     return {
         "name": "turns of task=chat",
@@ -104,13 +104,9 @@ def _turns(result: dict[str, Any], folder: Path, config: dict[str, Any]) -> dict
     }
 
 
-def _hidden(config: dict[str, Any]) -> bool:
-    return bool(config.get("decrypt")) or config.get("encrypt") not in (None, "none")
-
-
 def _begins(text: dict[str, Any], config: dict[str, Any]) -> dict[str, str]:
     """How a prompt begins, and what was read after its snapshot; nothing of what was written or read encrypted."""
-    if _hidden(config):
+    if contents.hidden(config):
         return {}
     said = {"prompt": text.get("prompt"), "read after it": text.get("added")}
     return {k: v if len(v) <= SAID else f"{v[:SAID]}..." for k, v in said.items() if v}

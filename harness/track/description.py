@@ -52,7 +52,7 @@ def note(
     lines = str(result.get("reason") or "").splitlines()
     if more := [line for line in lines if not _told(line, said, result)]:
         head += [_listed(more), ""]
-    head += [*_said(result), *turns.listed(folder, result)]
+    head += [*_said(result, folder), *turns.listed(folder, result)]
     if (folder / "divergence.svg").is_file():
         head += [f"![divergence per step](get-artifact?path=divergence.svg&run_uuid={run_id})", ""]
     table = _measured(result) or _tabled(result, folder) or _parts(parts)
@@ -85,9 +85,11 @@ def _here(told: str, there: str) -> str:
     return told if len(rest) == len(words) else shlex.join(rest) + there
 
 
-def _said(result: Row) -> list[str]:
-    """What was required of a run that was judged, what it read and said, and what its snapshot needs beside it."""
-    told = [f"{label}: {_quoted(said)}" for label, said in _words(result) if said]
+def _said(result: Row, folder: Path) -> list[str]:
+    """What was required of a run that was judged, what it read and said unless that is encrypted, and what its snapshot
+    needs beside it."""
+    words = () if contents.hidden(contents.config(folder)) else _words(result)
+    told = [f"{label}: {_quoted(said)}" for label, said in words if said]
     if result.get("curves") and result.get("required"):
         told.insert(0, f"Required: {required(result)}")
         told += [f"Fault: `{name}`, on purpose" for name in [_fault(result)] if name != "none"]

@@ -5,17 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from harness.snapshot.record import read
-from harness.track import snapshot
+from harness.track import contents, snapshot
 
 TASK = "chat"
 MOST, LONG = 20, 80  # turns that are listed, and characters of what was said in one
 
 
 def listed(folder: Path, result: dict[str, Any]) -> list[str]:
-    """The turns in markdown, the first `MOST`, and the note on the snapshot; nothing of another task."""
+    """The turns in markdown, the first `MOST`, and the note on the snapshot; nothing of another task. Of one that
+    is encrypted no words."""
     if result.get("task") != TASK:
         return []
-    told = [*_turns(folder), *_needs(folder, result)]
+    words = [] if contents.hidden(contents.config(folder)) else _turns(folder)
+    told = [*words, *_needs(folder, result)]
     return [*told, ""] if told else []
 
 

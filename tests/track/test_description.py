@@ -57,8 +57,15 @@ def test_a_run_that_went_on_with_damage_says_which_and_what_was_found(tmp_path):
     cause = {"cause": "layer", "evidence": "layers 0 and 1 are exchanged"}
     told = {**RESULT, "verdict": "diverged", "curves": {"a": 1}, "required": "diverged", "text": {}, "outcome": None,
             "options": {"fault": "layer_swap"}, "diagnosis": cause}  # fmt: skip
-    note = "\n".join(description._said(told))
+    note = "\n".join(description._said(told, tmp_path))
     assert "Fault: `layer_swap`, on purpose" in note
     assert "Diagnosis: layer: layers 0 and 1 are exchanged" in note
-    sound = "\n".join(description._said({**told, "options": {"fault": "none"}, "diagnosis": None}))
-    assert "Fault" not in sound and "Diagnosis" not in sound
+    other = {
+        "options": {"fault": "none"},
+        "diagnosis": None,
+        "text": {"continuation": " the key ."},
+    }
+    sound = "\n".join(description._said({**told, **other}, tmp_path))
+    assert "Fault" not in sound and "Diagnosis" not in sound and "the key" in sound
+    (tmp_path / "record.json").write_text(json.dumps({"config": {"decrypt": "key"}}))
+    assert "the key" not in "\n".join(description._said({**told, **other}, tmp_path))

@@ -33,3 +33,6 @@ def test_a_chats_turns_are_listed_and_its_copy_says_what_it_needs(tmp_path):
     assert "needs" not in "\n".join(turns.listed(tmp_path, result))
     (tmp_path / "chat.json").write_text(json.dumps(rows * 10))
     assert "10 more turns." in "\n".join(turns.listed(tmp_path, result))
+    (tmp_path / "record.json").write_text(json.dumps({"config": {"encrypt": "key"}}))
+    hidden = "\n".join(turns.listed(tmp_path, result))
+    assert "what is k" not in hidden and "k is 7" not in hidden, "as its snapshot is"
