@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from harness import track
 from harness.config import Config
 from harness.errors import NotRestored, RestoreRefused, SnapshotInvalid
 from harness.pipeline import origin
@@ -29,24 +30,23 @@ def foreseen(cfg: Config, manifest: Mapping[str, Any], say: Say) -> None:
 @contextmanager
 def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None) -> Iterator[None]:
     """What refuses a restore in this block has, as `known`, what was read of the snapshot of `manifest` and of the
-    model of `session`: keys of a `result.json`, of the elements those alone. state: that which is refused, once it
+    model of `session`: keys of a `result.json`, of the elements those alone; what is not refused the tracker knows for a run that is stopped. state: that which is refused, once it
     was read, for the cause."""
     try:
         yield
+        track.has_read(session.folder, _known(session, manifest))
     except (RestoreRefused, SnapshotInvalid) as problem:
-        live = session.documents
-        digests = {name: digest_document([[], live.get(name)]) for name in MODEL}
-        known = origin.read(manifest)
-        loaded = [{"name": name, "digest": digest} for name, digest in digests.items()]
-        problem.known = {
-            **known,
-            "elements": [*loaded, *known["elements"]],
-            "model": modelled(session),
-            "environment": session.environment(),
-        }
+        problem.known = {**_known(session, manifest), "environment": session.environment()}
         if state is not None and isinstance(problem, RestoreRefused):
             problem.diagnosis = diagnose(session.loaded, state, problem.differences).document()
         raise
+
+
+def _known(session: Any, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    known, live = origin.read(manifest), session.documents
+    digests = {name: digest_document([[], live.get(name)]) for name in MODEL}
+    loaded = [{"name": name, "digest": digest} for name, digest in digests.items()]
+    return {**known, "elements": [*loaded, *known["elements"]], "model": modelled(session)}
 
 
 @contextmanager

@@ -74,6 +74,11 @@ def running(config: dict[str, Any], folder: Path, options: dict[str, str]) -> It
             _tell("job_ends", folder=str(folder))
 
 
+def has_read(folder: Path, known: dict[str, Any]) -> None:
+    """What the job in `folder` has read, in the words of a `result.json`: the inputs of a run that is stopped."""
+    _tell("job_reads", folder=str(folder), known=known)
+
+
 def told_to_end(folder: Path, reason: str) -> str:
     """The job in `folder` is about to end without a result: what it says of that is kept with its run. What
     to add to it."""
@@ -132,13 +137,13 @@ def summarise(
     failed: bool = False,
     again: str = "",
     marked: Sequence[str] = (),
+    alike: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """The sweep's parent run, with summary metrics and pages, None when nothing is tracked. told: what it came to
     in a few words, which point to choose, the table of all, the name of the best. sought: columns of `rows` that a search looked for. total: points that
     were asked for; with fewer the sweep was stopped. failed: it could not go on. again: the
     command that goes on. marked: the points that its page marks. alike: those of them that are one choice under
     several seeds."""
-    alike: Sequence[str] = (),
     sealed = [p for p in points if (p / NAME).is_file()]
     config = _config(sealed[0]) if sealed else None
     if config is None or config.track.name == "none":
@@ -228,6 +233,7 @@ CALLS: dict[str, Callable[..., Any]] = {  # what a process beside this one does
     "log": _log_beside,
     "begin_sweep": _begin_beside,
     "job_begins": lambda watch, **job: killed.begin(**job),
+    "job_reads": lambda watch, **words: killed.reads(**words),
     "job_stops": lambda watch, **words: killed.told(**words),
     "job_ends": lambda watch, folder: killed.end(folder),
     "ready": lambda watch: None,

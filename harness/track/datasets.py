@@ -50,7 +50,8 @@ def _source(told: dict[str, Any]) -> dict[str, str]:
 def _prompt(result: dict[str, Any], folder: Path) -> dict[str, str] | None:
     result = models.read(result)
     digests = {e["name"]: e["digest"] for e in result.get("elements") or []}
-    asked, config = folder / "questions.jsonl", contents.config(folder)
+    asked = folder / "questions.jsonl"
+    config = result.get("config") or contents.config(folder)  # of what was stopped none is sealed
     if result.get("task") == "chat":
         return _turns(result, folder, config)
     if "token_buffer" in digests:

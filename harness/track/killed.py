@@ -15,7 +15,7 @@ from harness.config import launched
 from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.record import NAME
-from harness.track import contents, description, names, provenance
+from harness.track import contents, description, models, names, provenance
 
 WORD = "stopped"  # what came out
 SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
@@ -46,6 +46,12 @@ def begin(folder: str, **job: Any) -> None:
     _open[folder] = {"commit": provenance.commit(), **job}
 
 
+def reads(folder: str, known: dict[str, Any]) -> None:
+    """What the job in `folder` has read, beside what it had read before."""
+    if folder in _open:
+        _open[folder]["read"] = {**_open[folder].get("read", {}), **known}
+
+
 def told(folder: str, reason: str) -> None:
     """The job in `folder` was told to end, and what it left."""
     if folder in _open:
@@ -69,10 +75,11 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
             job["reason"] += f"; {kept}"
         name = names.ended(names.asked(config["name"], typed, job["options"]), WORD)
         params = list(contents.chosen(config, typed))
+        read = {**job.get("read", {}), "options": job["options"], "config": config}
+        read["task"] = job["options"]["task"]
+        tags = _tags(folder, job, read)
         with suppress(Unreachable):
-            store(config).killed(
-                Path(folder), name, _tags(folder, job), job["began"], params, watch
-            )
+            store(config).killed(Path(folder), name, tags, job["began"], params, watch, read)
 
 
 def finished(folder: Path) -> str:
@@ -85,12 +92,14 @@ def finished(folder: Path) -> str:
     return f"kept: {many} {shown(whole[-1].parent)}" if whole else ""
 
 
-def _tags(folder: str, job: dict[str, Any]) -> dict[str, str]:
+def _tags(folder: str, job: dict[str, Any], read: dict[str, Any]) -> dict[str, str]:
     again = description.commanded(job["again"])
     place = f"Folder: `{shown(Path(folder))}`\n\n" * Path(folder).is_dir()
     said = f"{job['reason'][:1].upper()}{job['reason'][1:]}"
+    model = models.named(read)
     return {
         "outcome": WORD,
+        **({"model": model} if model else {}),
         "conclusion": said[: contents.PARAM_LIMIT],
         "reason": job["reason"][: contents.PARAM_LIMIT],
         "task": job["options"]["task"],

@@ -183,12 +183,13 @@ class Mlflow:
                 cut.complete(self.client, self.experiment, run, folder)
 
     def killed(self, folder: Path, name: str, tags: dict[str, str], began: int, params: Iterable[tuple[str, str]],
-               watch: Any) -> None:  # fmt: skip
-        """A run that was stopped before it had a result. began: in milliseconds. Raises Unreachable."""
+               watch: Any, read: dict[str, Any]) -> None:  # fmt: skip
+        """A run that was stopped before it had a result. began: in milliseconds. read: what it had. Raises Unreachable."""
         with self._reachable():
             run_id = self._create(name, tags | orphans.uploading(folder), began)
             self._metrics(run_id, [], 0, params)
             usage.log(self.client, run_id, watch, began, int(time.time() * 1000))
+            inputs.note(self.client, self.experiment, run_id, folder, read)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, "KILLED")
 

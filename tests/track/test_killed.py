@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from tracking import ENV
 
+from harness.snapshot.elements import MODEL
 from harness.snapshot.record import NAME
+from harness.track import datasets
 from harness.track import killed as stopped
 
 KNOWN = ("select run_uuid, name, status from runs", "select value from tags where key = 'reason'",
@@ -98,3 +100,27 @@ def test_what_a_job_without_a_last_word_had_finished_is_told(tmp_path) -> None:
     stopped.begin(str(gone), **stopped.known({"name": "x"}, gone, {"task": "experiment"}))
     stopped.settle(lambda config: Store(), None)
     assert "Folder:" not in told[1]["mlflow.note.content"], "it was removed: nothing was in it"
+
+
+def test_what_a_job_had_read_by_then_are_its_inputs(tmp_path) -> None:
+    """The twin: nothing was read."""
+    told = []
+
+    class Store:
+        def killed(self, folder: Path, name: str, tags: dict[str, str], *rest: object) -> None:
+            told.append((tags, rest[-1]))
+
+    config = {"name": "x", "prompt": {"name": "text"}}
+    for known in ({}, {"elements": [{"name": n, "digest": "d"} for n in (*MODEL, "token_buffer")],
+                       "size": {"tokens": 7}, "model": {"option": "tiny"}, "text": {"prompt": "let k"}}):  # fmt: skip
+        asked = {"task": "experiment", "prompt": "text"}
+        stopped.begin(str(tmp_path), **stopped.known(config, tmp_path, asked))
+        stopped.reads(str(tmp_path), known)
+        stopped.settle(lambda config: Store(), None)
+    (before, nothing), (tags, read) = told
+    assert "model" not in before and not datasets.of(nothing, tmp_path)
+    assert tags["model"].startswith("tiny-")
+    (one,) = datasets.of(read, tmp_path)
+    assert one["name"] == "prompt text" and '"tokens": 7' in one["profile"]
+    read["config"] = {**config, "encrypt": "key"}
+    assert "let k" in one["profile"] and "let k" not in str(datasets.of(read, tmp_path))

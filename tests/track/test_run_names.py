@@ -62,7 +62,7 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     assert names.asked("experiment", ["text=" + "word " * 30], {}).endswith("...")
     claims = ["experiment=claims", "task.only=[cursor, 'aliasing']"]
     assert names.asked("claims", claims, {}) == "claims only=cursor,aliasing", "once, and plain"
-    quoted = literal_text(["text=\"say \\\"hi\\\" now .\""])
+    quoted = literal_text(['text="say \\"hi\\" now ."'])
     assert names.asked("experiment", quoted, {}) == "\"say 'hi' now .\""
     assert names.asked("experiment", ["prompt.path='a/my b.jsonl'"], {}) == "path=my b.jsonl"
     typed = [
