@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 from harness.report.sweep import verdicts as grid
-from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.distance import far, missed, off, other_tokens, rounded
 from harness.report.sweep.variation import asks, group
 
@@ -56,17 +55,6 @@ def nearest(rows: list[Row]) -> list[Row]:
     least = min(map(far, first), default=math.inf)
     near = [r for r in first if rounded(far(r)) <= rounded(least + (r.get("noise_kl_max") or 0))]
     return near if len(near) < len(first) else []
-
-
-def chosen(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
-    """The best points of each question, where there are some, and no control where a policy is to be chosen. once: as
-    of `leading`."""
-    some = leading(rows, axes, once)
-    if some and all(row.get("prune") == CONTROL for row in some):
-        others = policies(rows, axes)
-        alone = len(group(others, [a for a in axes if asks(a)])) == len(others)
-        return others if alone else leading(others, axes, once)
-    return some
 
 
 def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:

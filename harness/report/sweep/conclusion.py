@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from harness.report.sweep import overall
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.choice import (
@@ -44,6 +45,8 @@ def told(
     a sweep that is not complete. once: as older versions told it."""
     if not winners:
         return ""
+    if over := overall.sentence(winners, axes, rows, so_far):
+        return over
     control = not once and any(r.get("prune") == CONTROL for r in rows)
     nearest = f"nearest{' policy' * (control and policies(winners, axes) == winners)}"
     if short := short_of(rows):

@@ -13,6 +13,7 @@ from harness.report.sweep import (
     codes,
     conclusion,
     inert,
+    overall,
     precision,
     price,
     pruned,
@@ -60,7 +61,7 @@ def told(
     if not alone and not left:
         tried = baseline.tried(rows, axes)
         text += f"\n{shortfall.sentence(tried, axes, bool(choice.short_of(tried)))}".rstrip()
-    if not choice.chosen(baseline.tried(rows, axes), axes) and all(
+    if not overall.chosen(baseline.tried(rows, axes), axes) and all(
         str(row.get("mutated")) == "True" for row in rows
     ):
         text += "\nNone is called best: every point writes into your cache."
@@ -127,7 +128,7 @@ def _chosen(
         return own, [said, *below, inert.DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
-    winners = best or choice.chosen(mine, axes)
+    winners = best or overall.chosen(mine, axes)
     said = f"{tally.sentence(mine, axes)} {conclusion.told(winners, axes, mine, so_far)}".strip()
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""

@@ -18,6 +18,7 @@ from harness.report.sweep import (
     conclusion,
     evaluated,
     inert,
+    overall,
     precision,
     price,
     pruned,
@@ -76,7 +77,7 @@ def told(
         axes = variation.varied(rows, ways)
         so_far = " so far" * bool(total and len(rows) < total)
         mine = rows if once else baseline.tried(rows, axes)
-        some = choice.chosen(mine, axes)
+        some = overall.chosen(mine, axes)
         sentence = conclusion.told(some, axes, mine, so_far, once)
         if not once:
             sentence = pruned.told(mine, some, axes, so_far, sentence) or sentence
@@ -121,7 +122,7 @@ def said(
 def _caution(rows: list[Row], ways: dict[str, int]) -> str:
     """How far so few prompts carry, where a point is to be chosen."""
     axes = variation.varied(rows, ways)
-    return price.caution(choice.chosen(baseline.tried(rows, axes), axes), axes, rows)
+    return price.caution(overall.chosen(baseline.tried(rows, axes), axes), axes, rows)
 
 
 def missed(rows: list[Row]) -> str:
@@ -134,17 +135,19 @@ def missed(rows: list[Row]) -> str:
 
 
 def winners(
-    rows: list[Row], ways: Mapping[str, int], once: bool = False
+    rows: list[Row], ways: Mapping[str, int], once: bool = False, each: bool = False
 ) -> tuple[dict[str, str], list[Row]]:
     """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
-    one is best whatever was asked. ways: objectives. once: as older versions told them."""
+    one is best whatever was asked. ways: objectives. once: as older versions told them. each: as those did that had no
+    setting which is best over the seeds."""
     axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
     if not once and evaluated.words(rows, axes):
         if not (point := evaluated.chosen(rows, axes)):
             return {}, []
         return {point["point"]: "best" if point[evaluated.SAFE] else "best nearest"}, [point]
     mine = rows if once else baseline.tried(rows, axes)
-    some = best or (choice.leading(mine, axes, True) if once else choice.chosen(mine, axes))
+    choose = overall.of_each if each else overall.chosen
+    some = best or (choice.leading(mine, axes, True) if once else choose(mine, axes))
     one = len(some) == 1 or not any(map(variation.asks, axes))
     return choice.marks(some, axes, [] if best else mine), some[:1] * one
 
@@ -152,7 +155,7 @@ def winners(
 def once_marked(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
     """The points that were marked while a question in which all tie had no best one."""
     axes = variation.varied(rows, ways)
-    return [row["point"] for row in choice.chosen(baseline.tried(rows, axes), axes, once=True)]
+    return [row["point"] for row in overall.chosen(baseline.tried(rows, axes), axes, once=True)]
 
 
 def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False) -> str:
@@ -181,14 +184,19 @@ def _known(rows: list[Row], key: str) -> list[float]:
     return [float(row[key]) for row in rows if isinstance(row.get(key), int | float)]
 
 
-def markdown(rows: list[Row], ways: Mapping[str, int] | None = None, once: bool = False) -> str:
+def markdown(
+    rows: list[Row], ways: Mapping[str, int] | None = None, once: bool = False, each: bool = False
+) -> str:
     """What was varied and what came out, point by point: the table of the parent run's description, where the
-    best points are marked. ways: objectives. once: as older versions marked them."""
+    best points are marked. ways: objectives. once, each: as of `winners`."""
     ways = dict(ways or {})
     axes, alone = variation.varied(rows, ways), searched(rows, ways)
     if not once and evaluated.words(rows, axes):
         return evaluated.markdown(rows, axes, ways, winners(rows, ways)[0])
-    best, marks = {id(rows[place]) for place in front(rows, ways)}, winners(rows, ways, once)[0]
+    best, marks = (
+        {id(rows[place]) for place in front(rows, ways)},
+        winners(rows, ways, once, each)[0],
+    )
     far = not alone and any(
         r["verdict"] in ("drifted", "diverged") and r.get("kl_mean") for r in rows
     )
@@ -244,7 +252,7 @@ def closing(
         )
         axes = variation.varied(rows, ways)
         mine = baseline.tried(rows, axes)
-        marked = choice.chosen(mine, axes)
+        marked = overall.chosen(mine, axes)
         only = len(mine) == len(rows)
         label = "best" if only and not pruned.told(mine, marked, axes) else "conclusion"
         label += " so far" * bool(total and len(rows) < total)

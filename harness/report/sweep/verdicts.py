@@ -22,7 +22,9 @@ BEST = (
     "thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are "
     "more than rounding (mean KL divergence, the same two digits tie). Points equal in all of it tie and are marked "
     "alike, unless one takes over ten times another's time per token in each of several questions. A control "
-    "(prune=random) is not chosen where a policy is there. Where no point meets what is required or keeps the tokens, "
+    "(prune=random) is not chosen where a policy is there. Where seeds alone ask something else and each has another "
+    "best, the setting is marked that is best over all of them: by the same order, of how many of its points come "
+    "behind, then of medians. Where no point meets what is required or keeps the tokens, "
     "what comes first by the same order is marked as the nearest."
 )
 NEAREST = (

@@ -155,7 +155,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
     spread = seeds.told(rows, variation.varied(rows, ways))
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
-    tables, unnamed = [table], wording.unnamed(words)
+    tables, unnamed = [table, summary.markdown(rows, ways, each=True)], wording.unnamed(words)
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
@@ -168,7 +168,8 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     point = first(best, marked)
     ended = summed(folder, rows, point, marked, not missing, sentence)
     alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]
-    alone += [summed(folder, rows, "", summary.once_marked(rows, ways), not missing, sentence)]
+    for some in (summary.once_marked(rows, ways), list(summary.winners(rows, ways, each=True)[0])):
+        alone.append(summed(folder, rows, "", some, not missing, sentence))
     alone += [{**told, "best": wording.once_named(told.get("best", ""))} for told in alone]
     once_best = [told for told in alone if told.get("best") == held["tags"].get("best")]
     before = held["metrics"]  # what an earlier try counted, and is zero now

@@ -9,6 +9,7 @@ from harness.report.sweep import (
     choice,
     conclusion,
     evaluated,
+    overall,
     price,
     pruned,
     summary,
@@ -78,7 +79,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     it, and as it was told once. rows: its points."""
     told: list[str] = []
     axes = variation.varied(rows) if rows else []
-    for before in (_among_all, _of_draws, _by_bytes, _of_ties):
+    for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
     counted = tally.sentence(baseline.tried(rows, axes), axes) if rows else ""
     bare = [said.replace(counted, "").strip() for said in sentences] if counted else []
@@ -99,7 +100,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
 
 def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> list[str]:
     """What was told while a control counted as chance whatever it kept, and while nothing was said of nearer logits."""
-    some = choice.chosen(baseline.tried(rows, axes), axes)
+    some = overall.chosen(baseline.tried(rows, axes), axes)
     now, before = (agreement.control(some, axes, rows, once=once) for once in (False, True))
     near = agreement.nearer(some, axes, baseline.tried(rows, axes))
     told = [said.replace(now, before) for said in sentences] if now and now != before else []
@@ -126,7 +127,7 @@ def _by_bytes(rows: list[Result], axes: list[str]) -> list[str]:
     """What was told while points with other tokens were called the smallest, and with the right answer."""
     told, mine = [], baseline.tried(rows, axes)
     for so_far in ("", " so far") if rows else ():
-        some = choice.chosen(mine, axes, once=True)
+        some = overall.chosen(mine, axes, once=True)
         said = conclusion.told(some, axes, mine, so_far, once=True)
         said = pruned.told(mine, some, axes, so_far, said) or said
         said = f"{said} {agreement.beside(some, axes, rows)}".rstrip()
@@ -137,9 +138,18 @@ def _by_bytes(rows: list[Result], axes: list[str]) -> list[str]:
 
 def _of_ties(rows: list[Result], axes: list[str]) -> list[str]:
     """What was told while a question in which all points tie had no best one."""
+    return _chosen_as(overall.of_each(baseline.tried(rows, axes), axes, once=True), rows, axes)
+
+
+def _of_each_seed(rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while no setting was best over the seeds, where each has another best point."""
+    return _chosen_as(overall.of_each(baseline.tried(rows, axes), axes), rows, axes)
+
+
+def _chosen_as(some: list[Result], rows: list[Result], axes: list[str]) -> list[str]:
+    """What is told of a sweep of which these points are chosen."""
     told, mine = [], baseline.tried(rows, axes)
     for so_far in ("", " so far") if rows else ():
-        some = choice.chosen(mine, axes, once=True)
         said = conclusion.told(some, axes, mine, so_far)
         said = pruned.told(mine, some, axes, so_far, said) or said
         said = f"{said} {agreement.beside(some, axes, rows)}".rstrip()

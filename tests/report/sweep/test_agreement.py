@@ -10,6 +10,7 @@ from harness.report.sweep import (
     conclusion,
     heading,
     inert,
+    overall,
     pruned,
     seeds,
     summary,
@@ -77,10 +78,10 @@ def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control
     ]
     some = [*rows, *more]
     same = "Most tokens the same: prune=knorm (90%, the nearest 88%)."
-    alone = agreement.beside(choice.chosen(some, AXES), AXES, some)
+    alone = agreement.beside(overall.chosen(some, AXES), AXES, some)
     assert same in alone, "no seed where all agree"
     more[0]["top1_agreement"] = 0.5
-    alone = agreement.beside(choice.chosen(some, AXES), AXES, some)
+    alone = agreement.beside(overall.chosen(some, AXES), AXES, some)
     assert "the same: prune=knorm seed=2 (90%" in alone
     rows[2]["kl_mean"] = 0.7  # with one of the seeds the policy is nearer than its control
     assert "chance" not in summary.told(rows, {}, 4)[1]
@@ -183,9 +184,7 @@ def test_mlflow_is_told_that_a_seed_draws_nothing_and_pruned_states_are_not_held
     assert "0.5 of rounding" in said and "1e+05 of rounding" in once, (said, once)
 
 
-def test_the_most_right_answers_over_several_prompts_are_told_and_each_prompt_has_its_best_point() -> (
-    None
-):
+def test_the_most_right_answers_over_several_prompts_are_told_and_which_setting_is_best() -> None:
     """The twins: all options are as often right, and a record of before, which had no best point of the first prompt."""
     kept = {"verdict": "drifted", "outcome": "drifted", "answer": "right", "quantize": "none"}
     rows = []
@@ -199,16 +198,45 @@ def test_the_most_right_answers_over_several_prompts_are_told_and_each_prompt_ha
     said = "Most right answers over prompt.seed: prune=keydiff (2 of 2)."
     assert tally.sentence(rows, axes) == said
     told = summary.said(rows, {}, 4)[1]
-    assert told.startswith(f"{said} The best is marked for each prompt.seed (prune=snapkv where")
-    assert set(summary.winners(rows, {})[0]) == {"1b", "2a"}, (
-        "the nearer of two that tie in all else"
+    assert told.startswith(
+        f"{said} The best over 2 values of prompt.seed: prune=keydiff (2 drifted; 2 right; mean KL 0.01 nats in the "
     )
-    before = [row["point"] for row in choice.chosen(rows, axes, once=True)]
+    assert set(summary.winners(rows, {})[0]) == {"1a", "2a"}, "of the setting, not of each seed"
+    each = overall.of_each(rows, axes)
+    assert [row["point"] for row in each] == ["1b", "2a"], "the nearer of two that tie in all else"
+    formerly = f"{said} {conclusion.told(each, axes, rows)}"
+    assert "The best is marked for each prompt.seed (prune=snapkv where" in formerly
+    assert wording.older([told], formerly, rows) == formerly
+    before = [row["point"] for row in overall.chosen(rows, axes, once=True)]
     assert before == ["2a"] == summary.once_marked(rows, {})
     once = conclusion.told([rows[2]], axes, rows)
     assert wording.older([told], once, rows) == once
     assert tally.sentence([row | {"answer": "right"} for row in rows], axes) == ""
     assert tally.sentence(rows[:3], axes) == "", "not all were asked all"
+
+
+def test_over_seeds_the_setting_is_named_that_is_best_over_all_of_them() -> None:
+    """Each seed has another best: with one of them the smaller codes change a token. The twin was asked of texts."""
+    codes = ROW | {
+        "verdict": "drifted",
+        "outcome": "drifted",
+        "kept_tokens": 97,
+        "sampling": "sample",
+    }
+    rows = [
+        codes | {"quantize": name, "stored_bytes": size, "kl_mean": far * int(seed), "seed": seed, "point": name + seed}
+        for seed in "123"
+        for name, size, far in (("int8", 90, 1e-6), ("int4", 50, 1e-3))
+    ]  # fmt: skip
+    rows[-1] |= {"verdict": "diverged", "outcome": "diverged"}
+    told = summary.told(rows, {})[1]
+    spread = "mean KL 2e-06 nats in the median, 1e-06 to 3e-06"
+    assert told == f"The best over 3 values of seed: quantize=int8 (3 drifted; {spread})."
+    assert set(summary.winners(rows, {})[0]) == {"int81", "int82", "int83"}
+    worse = [row | {"verdict": "diverged", "exit_code": 1} for row in rows]
+    assert "quantize=int4" in summary.told([*worse[:2], *rows[2:4], rows[4] | {"exit_code": 1}, rows[5]], {})[1]  # fmt: skip
+    texts = [{"text" if k == "seed" else k: v for k, v in row.items()} for row in rows]
+    assert "marked for each text (quantize=int4 where text=1" in summary.told(texts, {})[1]
 
 
 def test_a_sweep_of_the_control_alone_names_no_policy() -> None:

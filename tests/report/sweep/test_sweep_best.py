@@ -4,7 +4,7 @@ import re
 
 from sweeps import drawn, marked, points
 
-from harness.report.sweep import baseline, choice, summary, variation
+from harness.report.sweep import baseline, choice, overall, summary, variation
 from harness.report.sweep import page as sweep
 
 
@@ -28,7 +28,7 @@ def test_where_all_points_are_alike_none_is_best(tmp_path):
     rows = points({"prune": "a", "per_token_s": 0.2}, {"prune": "b"})
     assert choice.best(rows) == [] and marked(drawn(tmp_path, rows)) == []
     rows = [{**row, "verdict": "exact", "kl_mean": kl} for row, kl in zip(rows, (0.0, 1e-9))]
-    assert choice.chosen(rows, ["prune"]) == []  # rounding is not nearer
+    assert overall.chosen(rows, ["prune"]) == []  # rounding is not nearer
 
 
 def test_a_point_that_failed_is_never_best():

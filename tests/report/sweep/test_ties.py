@@ -1,6 +1,6 @@
 """Which points of a sweep are as near as the nearest, and which measures of theirs are drawn and told."""
 
-from harness.report.sweep import choice, panels, tie
+from harness.report.sweep import overall, panels, tie
 from harness.report.sweep import points as table
 
 ROW = {"verdict": "diverged", "exit_code": 0, "reason": "", "mutated": False, "stored_bytes": 90, "kl_mean": 0.52,
@@ -13,7 +13,7 @@ def points(*changes: dict) -> list[dict]:
 
 
 def told(rows: list[dict], axes: list[str]) -> str:
-    return tie.sentence(choice.chosen(rows, axes), axes, rows)
+    return tie.sentence(overall.chosen(rows, axes), axes, rows)
 
 
 def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked() -> None:
@@ -21,11 +21,13 @@ def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked(
     rows = points(*({"prune.ratio": r, "kl_mean": kl, "stored_bytes": size, "first_divergence": first}
                     for r, (kl, size, first) in zip(("0.25", "0.5", "0.1"), measured)))  # fmt: skip
     axes = ["prune.ratio"]
-    assert [row["point"] for row in choice.chosen(rows, axes)] == ["0"]
+    assert [row["point"] for row in overall.chosen(rows, axes)] == ["0"]
     said = "The nearest ties with prune.ratio=0.5 to two digits (0.13 nats) and takes the fewest bytes."
     assert told(rows, axes) == said
     apart = [rows[0] | {"kl_mean": 0.1361}, *rows[1:]]
-    assert [row["point"] for row in choice.chosen(apart, axes)] == ["1"] and told(apart, axes) == ""
+    assert [row["point"] for row in overall.chosen(apart, axes)] == ["1"] and told(
+        apart, axes
+    ) == ""
     seeds = [row | {"seed": "0"} for row in rows] + [row | {"seed": "1"} for row in rows]
     assert told(seeds, [*axes, "seed"]) == "", "each question has a nearest of its own"
     right = [row | {"answer": "right"} for row in rows]
@@ -38,7 +40,7 @@ def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked(
 
 def test_without_a_divergence_the_later_first_other_token_is_nearer() -> None:
     rows = points(*({"prune": p, "kl_mean": None, "first_divergence": n} for p, n in (("a", 2), ("b", 5))))  # fmt: skip
-    assert [row["point"] for row in choice.chosen(rows, ["prune"])] == ["1"]
+    assert [row["point"] for row in overall.chosen(rows, ["prune"])] == ["1"]
     assert told(rows, ["prune"]) == ""
 
 

@@ -2,7 +2,7 @@
 
 from sweeps import points
 
-from harness.report.sweep import choice, conclusion, price
+from harness.report.sweep import conclusion, overall, price
 
 
 def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
@@ -21,12 +21,12 @@ def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
     )
     axes = ["model", "fault"]
     more = [row | {"cache": c} for row in rows for c in ("x", "y")]  # two of each ran
-    told = conclusion.told(choice.chosen(more, axes), axes, more)
+    told = conclusion.told(overall.chosen(more, axes), axes, more)
     assert "ithin rounding for every model: fault=none" in told, told
     rival = [rows[0], rows[1], rows[2] | {"fault": "none"}, rows[2] | {"fault": "more"}]
-    assert choice.chosen(rival, axes) == [], "of b both are as good, of a one had no rival"
+    assert overall.chosen(rival, axes) == [], "of b both are as good, of a one had no rival"
     alone = [row | {"model": "a"} for row in rows[:2]]
-    assert choice.chosen(alone, ["fault"]) == [], "one point that ran is the best of none"
+    assert overall.chosen(alone, ["fault"]) == [], "one point that ran is the best of none"
 
 
 def test_the_nearest_policy_is_not_called_the_nearest_where_a_control_is_nearer():
@@ -36,11 +36,11 @@ def test_the_nearest_policy_is_not_called_the_nearest_where_a_control_is_nearer(
         far | {"prune": "knorm", "kl_mean": 0.9},
         far | {"prune": "random", "kl_mean": 0.1},
     )
-    told = conclusion.told(choice.chosen(rows, ["prune"]), ["prune"], rows)
+    told = conclusion.told(overall.chosen(rows, ["prune"]), ["prune"], rows)
     assert told.startswith("None of 3 keeps the tokens. The nearest policy: prune=snapkv"), told
     rest = rows[:2]
     assert "The nearest: prune=snapkv" in conclusion.told(
-        choice.chosen(rest, ["prune"]), ["prune"], rest
+        overall.chosen(rest, ["prune"]), ["prune"], rest
     )
 
 
@@ -51,11 +51,11 @@ def test_what_memory_holds_counts_in_the_bytes_that_are_told():
         row | {"save": "memory", "stored_bytes": 10}, row | {"save": "torch", "stored_bytes": 1200},
         row | {"save": "gzip", "stored_bytes": 1100},
     )  # fmt: skip
-    best = choice.chosen(rows, ["save"])
+    best = overall.chosen(rows, ["save"])
     told = conclusion.told(best, ["save"], rows)
     assert "save=memory (equivalent, 1,010 bytes, 1,000 of them in memory alone)" in told, told
     assert "84% of the bytes of save=torch" in price.sentence(best, ["save"], rows)
     rows[2]["stored_bytes"] = 1000
     assert "save=gzip (equivalent, 1,000 bytes)" in conclusion.told(
-        choice.chosen(rows, ["save"]), ["save"], rows
+        overall.chosen(rows, ["save"]), ["save"], rows
     )
