@@ -4,13 +4,15 @@ a control."""
 from typing import Any
 
 from harness.report.picture import plots
-from harness.report.sweep import tie
+from harness.report.sweep import pruned, tie
 from harness.report.sweep.baseline import CONTROL, policies, tried
 from harness.report.sweep.choice import able
 from harness.report.sweep.distance import missed, rounded
 from harness.report.sweep.variation import asks, group
+from harness.report.sweep.which import FEW
 from harness.snapshot.words import NO_NEARER
 
+WRONG = ("drifted", "diverged")
 SAME = "top1_agreement"
 CHANCE = f"{NO_NEARER}: the control, {{name}}, has {{nats}} nats."
 MORE = "As near or nearer with more tokens kept: the control, {name} ({nats} nats)."
@@ -29,7 +31,35 @@ def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
     if not any(row.get("prune") == CONTROL for row in winners):
         mine = policies(mine, axes)
     said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
-    return list(filter(None, [*said, nearer(winners, axes, mine), control(winners, axes, rows)]))
+    near = held(winners, axes, rows) or nearer(winners, axes, mine)
+    return list(filter(None, [*said, near, control(winners, axes, rows)]))
+
+
+def held(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """Which point is nearer than those that are chosen and yet short of what is required, because what is pruned and
+    what is quantized alone are held to two limits; empty where none is."""
+    questions = [axis for axis in axes if asks(axis)]
+    mine = [r for r in winners if pruned.allowed(r) and r.get("kl_mean") is not None]
+    short = [r for r in rows if pruned.coded(r) and int(r["exit_code"]) and r["verdict"] in WRONG]
+    near = [
+        row
+        for row in short
+        if row.get("kl_mean") is not None
+        and any(
+            rounded(row["kl_mean"]) < rounded(own["kl_mean"])
+            for own in mine
+            if all(own[axis] == row[axis] for axis in questions)
+        )
+    ]
+    if not near:
+        return ""
+    names = _names(near, axes, rows)
+    some = [*names[:FEW], *[f"{len(names) - FEW} more"] * (len(names) > FEW)]
+    least = min(float(row["kl_mean"]) for row in near)
+    return (
+        f"Nearer, and yet refused: {' and '.join(some)} (mean KL {'from ' * bool(near[1:])}{least:.3g} nats), since what is "
+        "pruned is held to compare.require_pruned and what is quantized alone to compare.require."
+    )
 
 
 def nearer(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

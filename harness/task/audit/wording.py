@@ -99,15 +99,19 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
 
 
 def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> list[str]:
-    """What was told while a control counted as chance whatever it kept, and while nothing was said of nearer logits."""
+    """What was told while a control counted as chance whatever it kept, and while nothing was said of nearer logits,
+    or of what each is held to."""
     some = overall.chosen(baseline.tried(rows, axes), axes)
     now, before = (agreement.control(some, axes, rows, once=once) for once in (False, True))
     near = agreement.nearer(some, axes, baseline.tried(rows, axes))
+    held = agreement.held(some, axes, rows)
     told = [said.replace(now, before) for said in sentences] if now and now != before else []
+    told += [said.replace(held, near).strip() for said in sentences if held and near]
     return told + [
-        said.replace(near, "").replace("  ", " ").strip()
+        said.replace(more, "").replace("  ", " ").strip()
         for said in sentences
-        if near and near in said
+        for more in (near, held)
+        if more and more in said
     ]
 
 

@@ -239,6 +239,34 @@ def test_over_seeds_the_setting_is_named_that_is_best_over_all_of_them() -> None
     assert "marked for each text (quantize=int4 where text=1" in summary.told(texts, {})[1]
 
 
+def test_a_nearer_point_that_is_refused_has_what_each_is_held_to_beside_the_one_that_is_chosen() -> (
+    None
+):
+    """The twins: one that is refused and further off, and a record of before, which said nothing of it."""
+    codes = {
+        "prune": "none",
+        "quantize": "int8",
+        "verdict": "drifted",
+        "outcome": "drifted",
+        "kept_tokens": 97,
+    }
+    rows = [
+        ROW | codes | {"exit_code": 1, "kl_mean": 1e-6, "point": "0"},
+        ROW | {"prune": "snapkv", "quantize": "int8", "point": "1"},
+        ROW | {"prune": "knorm", "quantize": "int8", "kl_mean": 0.8, "point": "2"},
+    ]  # fmt: skip
+    told = summary.told(rows, {})[1]
+    more = (
+        "Nearer, and yet refused: prune=none (mean KL 1e-06 nats), since what is pruned is held to "
+        "compare.require_pruned and what is quantized alone to compare.require."
+    )
+    assert more in told and "prune=snapkv" in told
+    before = told.replace(more, "").replace("  ", " ").strip()
+    assert wording.older([told], before, rows) == before
+    rows[0]["kl_mean"] = 0.9
+    assert "refused" not in summary.told(rows, {})[1]
+
+
 def test_a_sweep_of_the_control_alone_names_no_policy() -> None:
     """The twin has a policy beside it, and a record of before called it one."""
     rows = [ROW | change | {"prune": "random", "prune.ratio": str(r), "kl_mean": r, "point": str(r)}
