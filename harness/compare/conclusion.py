@@ -260,7 +260,7 @@ def _codes(result: Mapping[str, Any]) -> str:
         same = "its codes give back every key and every value as it was"
         if coded["kv_bytes"] >= coded["plain_bytes"]:
             return f"{nothing}{same}, in {share} of the bytes."
-        return f" {coded['quantizer']} keeps {share} of the K/V bytes, and {same}."
+        return f" {coded['quantizer']} keeps {share} of {_plain_bytes(result)}, and {same}."
     said = []
     for part in ("key", "value"):
         row = max(coded["layers"], key=lambda r: _size_of(r[f"{part}_error"]))
@@ -268,7 +268,7 @@ def _codes(result: Mapping[str, Any]) -> str:
         much = f"{error:.2%}" if isfinite(error) else "beyond any number"
         said.append(f"{much} of {part}s (layer {row['layer']}, head {row['head']})")
     return (
-        f" {coded['quantizer']} keeps {_share(coded)} of the K/V bytes; the root mean square of its errors, in the head "
+        f" {coded['quantizer']} keeps {share} of {_plain_bytes(result)}; the root mean square of its errors, in the head "
         f"where it is largest: {', '.join(said)}."
     )
 
@@ -291,6 +291,13 @@ def _wrong(result: Mapping[str, Any]) -> str:
 
 def _share(coded: Mapping[str, Any]) -> str:
     return f"{coded['kv_bytes'] / coded['plain_bytes']:.0%}"
+
+
+def _plain_bytes(result: Mapping[str, Any]) -> str:
+    """Of what a quantizer keeps a share: where tokens were dropped first, of what was left."""
+    size = result.get("size") or {}
+    fewer = result.get("pruned") and (size.get("kept_tokens") or 0) < (size.get("tokens") or 0)
+    return "the K/V bytes" + " of the kept tokens" * bool(fewer)
 
 
 def _size_of(error: float | None) -> float:

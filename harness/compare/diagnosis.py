@@ -27,6 +27,7 @@ from harness.snapshot import coherence, manifest
 from harness.snapshot.elements import BY_NUMBER
 from harness.snapshot.history import since
 from harness.snapshot.state import State
+from harness.snapshot.words import altered
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
@@ -240,7 +241,8 @@ def _zeros(stored: Pair, rows: list[int]) -> str:
 
 def dropped(state: State) -> str:
     """What a state says of itself that was pruned on purpose."""
-    said = f"pruned on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
+    done = altered({"pruned": True, "quantization": state.documents["kv_format"].get("quantized")})
+    said = f"{done} on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
     later = ", and those read since then saw only what was left of the past"
     return f"{said}{later if since(state) < state.tokens else ''}"
 

@@ -26,6 +26,7 @@ from harness.pipeline.noise import largest
 from harness.pipeline.round_trip import parted
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
+from harness.snapshot.words import altered
 
 UNMEASURED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows such a past
 FIGURES = ("max_abs_diff", "kl_max", "top1_agreement")
@@ -94,7 +95,7 @@ def beside(
 def _block(
     judgement: Judgement, loaded: Loaded, state: State, way: Way, path: Rollout, against: str
 ) -> dict[str, Any]:
-    whose = "pruned" if way.kept or state.documents["kv_format"].get("pruned") else "quantized"
+    whose = _whose(state, bool(way.kept))
     same = f"the {whose} state{' before it was saved,' * (against == SAVED)}"
     said = f"the {whose} state itself is not continued by cache={way.cache.name}"
     block: dict[str, Any] = dict.fromkeys(("cache", *FIGURES, "noise")) | {"against": against}
@@ -138,10 +139,19 @@ def _first_token(block: dict[str, Any], saved: State, back: State) -> dict[str, 
 def _lost(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
     """`block` where every cache goes on alike with what came `back`, and otherwise than with what was `saved`."""
     cause, element, seen = parted(saved, back)
-    whose = "pruned" if saved.documents["kv_format"].get("pruned") else "quantized"
     off = f"logits are off by {block['max_abs_diff']:.3g}, rounding explains {block['noise']:.3g}"
-    reason = f"the {whose} state did not come back as it was saved: {seen}; {off}"
+    reason = f"the {_whose(saved)} state did not come back as it was saved: {seen}; {off}"
     return {**block, "reason": reason, "cause": cause, "element": element}
+
+
+def _whose(state: State, kept: bool = False) -> str:
+    """What was done to the state, in words. kept: tokens are dropped as it goes on."""
+    form = state.documents["kv_format"]
+    fewer, coded = (
+        kept or state.pruned or form.get("pruned"),
+        state.quantized or form.get("quantized"),
+    )
+    return altered({"pruned": fewer, "quantization": coded})
 
 
 def _floor(judgement: Judgement, logits: torch.Tensor) -> float:

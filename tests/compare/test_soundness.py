@@ -134,7 +134,9 @@ def test_the_worst_layer_and_head_of_the_codes_are_said() -> None:
     ]
     codes = {"quantizer": "int8", "kv_bytes": 26, "plain_bytes": 100, "layers": layers}
     said = conclusion({"verdict": "drifted", "quantization": codes})
-    assert "int8 keeps 26%" in said
+    assert "int8 keeps 26% of the K/V bytes; the" in said
+    fewer = {"pruned": True, "size": {"tokens": 97, "kept_tokens": 48}, "quantization": codes}
+    assert "int8 keeps 26% of the K/V bytes of the kept tokens; the" in conclusion({"verdict": "drifted", **fewer})  # fmt: skip
     assert (
         "the root mean square of its errors, in the head where it is largest: 2.00% of keys" in said
     )

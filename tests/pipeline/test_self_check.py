@@ -14,6 +14,7 @@ from harness.compare.conclusion import conclusion
 from harness.config import CacheConfig
 from harness.fault.registry import fault_named
 from harness.pipeline.line import Line
+from harness.report.terminal import command
 from harness.snapshot.result import GOOD, told_apart
 
 TEXT = "text='let k be 5 . let m be 7 . the bird sang in the tree . what is k ?'"
@@ -156,6 +157,15 @@ def test_what_a_pruning_left_comes_back_as_it_was_saved(harness, fault) -> None:
     assert told["cause"] == cause and block["against"] == "saved", told
     page = (done.folders[0] / "report.html").read_text("utf-8")
     assert "the state before it was saved, under cache=" in page
+
+
+def test_a_pruned_and_quantized_state_is_called_both(session) -> None:
+    given = TEXT, "prompt=text", "steps=2", "prune=snapkv", "prune.ratio=0.5", "quantize=int8"
+    line, (state, restored) = line_of(session, *given, "save=memory")
+    made = line.judge(restored, state)
+    assert made.itself["reason"].startswith("as the pruned and quantized state before it was saved")
+    assert made.diagnosis["evidence"].startswith("pruned and quantized on purpose: ")
+    assert command.asked(made.diagnosis)
 
 
 @pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])

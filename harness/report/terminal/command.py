@@ -18,7 +18,11 @@ ENDS = 120  # characters of a long text that are shown of each of its ends
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
 ONE = "one token {} times over"
 LITTLE, MORE = ": that both runs choose it says little", ", how near their logits are says more"
-PURPOSE = ("pruned on purpose", "quantized on purpose")  # as evidence of a diagnosis begins
+PURPOSE = (
+    "pruned on purpose",
+    "pruned and quantized on purpose",
+    "quantized on purpose",
+)  # as evidence of a diagnosis begins
 
 
 def whose(done: str) -> tuple[str, str]:
