@@ -30,6 +30,7 @@ UNPLACED = (
     "What may have changed since is not known, so its figures are held to what rounding explains."
 )
 FOUND = "None: every claim of the record was found again."
+GONE = "sweep.json: finished"  # a row, which says which points are gone
 FOUND_PARTLY = "None in what was compared; what was not is named below, under what cannot be known."
 
 
@@ -174,17 +175,23 @@ def reason(document: dict[str, Any], runs: bool = False) -> str:
 
 
 def _differing(rows: list[dict[str, Any]]) -> str:
-    """What differs: what was edited, each edit once; else the first in full, how many others."""
-    if edited := edits.told(rows, _value):
-        return edited
-    first, more = rows[0], len(rows) - 1
-    where = f" of point {names.folder(first['point'])}" if first.get("point") else ""
-    told = f"{_told(first, 'what', 80)}{where} was edited after the record was sealed"
-    if first["found"] != edits.FILE:
-        told = f"{_told(first, 'what', 80)}{where}: recorded {_told(first, 'recorded', 60)}, found {_told(first, 'found', 60)}"
-    if first["what"] == "sweep.json: finished":  # which says which of its points are gone
-        told = f"{first['explanation']} ({told})"
-    return f"{told}; and {machine.many(more, 'more difference')}" if more else told
+    """What differs: the points that are missing, then what was edited, each edit once; else the first in full, how many
+    others."""
+    gone = [row for row in rows if row["what"] == GONE]
+    rest = [row for row in rows if row["what"] != GONE]
+    missing = [f"{row['explanation']} ({_first(row)})" for row in gone]
+    if edited := edits.told(rest, _value):
+        return "; ".join([*missing, edited])
+    told = missing or [_first(rows[0])]
+    more = len(rows) - len(told)
+    return "; ".join([*told, *[f"and {machine.many(more, 'more difference')}"] * bool(more)])
+
+
+def _first(row: dict[str, Any]) -> str:
+    where = f" of point {names.folder(row['point'])}" if row.get("point") else ""
+    if row["found"] == edits.FILE:
+        return f"{_told(row, 'what', 80)}{where} was edited after the record was sealed"
+    return f"{_told(row, 'what', 80)}{where}: recorded {_told(row, 'recorded', 60)}, found {_told(row, 'found', 60)}"
 
 
 def sentence(document: dict[str, Any]) -> str:
@@ -192,6 +199,8 @@ def sentence(document: dict[str, Any]) -> str:
     said = reason(document, runs=True)
     if document["differences"]:
         runs = machine.many(document.get("points", 1), "run")
+        if more := document["differences"][1:]:
+            runs += f", {machine.many(len(more) + 1, 'difference')}"
         return f"{runs}: {said}. Compared: {document['compared']}."
     return f"{said[0].upper()}{said[1:]}."
 

@@ -107,6 +107,17 @@ def test_of_a_text_that_was_edited_both_sides_begin_where_they_part() -> None:
     ), said
 
 
+def test_a_missing_point_is_named_first_and_the_count_is_that_of_the_table() -> None:
+    gone = {"what": audit.GONE, "recorded": 4, "found": 3, "explanation": "1 point missing: 1"}
+    more = tracked("size/tokens", 9, 22.0)
+    document = {"differences": [ROWS[0], gone, more], "points": 3, "compared": "only the seal"}
+    said = audit.sentence(document)
+    first = f"3 runs, 3 differences: 1 point missing: 1 ({audit.GONE}: recorded 4, found 3); 1 figure was edited"
+    assert said.startswith(first) and "; and 1 more difference." in said, said
+    alone = audit.sentence({**document, "differences": [more, gone]})
+    assert "point missing: 1 (" in alone and alone.count("difference") == 2, alone
+
+
 def test_a_file_that_was_edited_is_said_to_be() -> None:
     row = {
         "what": "report.html",
