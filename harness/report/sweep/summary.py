@@ -40,6 +40,7 @@ Row = dict[str, Any]
 STOPPED = "Stopped after "  # begins what is said of a sweep that was
 SIZED = {"kv_bytes": "K/V", "stored_bytes": "on disk"}  # shown where they differ
 SOME = 10  # points that are named one by one
+REASONS = 20  # why points came to no end, told one by one
 
 
 def searched(rows: list[Row], ways: Iterable[str]) -> bool:
@@ -309,7 +310,7 @@ def _is(rows: list[Row]) -> str:
 
 
 def _named(rows: list[Row]) -> str:
-    more = f" and {len(rows) - SOME} more" if rows[SOME:] else ""
+    more = f" and {len(rows) - SOME} more in the table below" if rows[SOME:] else ""
     return ", ".join(called(r["point"]) for r in rows[:SOME]) + more
 
 
@@ -321,8 +322,12 @@ def _failed(folder: Path, rows: list[Row]) -> list[str]:
         said = in_brief(said.removeprefix(kept_out(str(row["reason"]))), 150)
         alike.setdefault((row["verdict"], said), []).append(row)
     lines = []
-    for (verdict, said), points in list(alike.items())[:20]:
+    for (verdict, said), points in list(alike.items())[:REASONS]:
         lines.append(f"  {_named(points)} {verdict}: {said}")
+    if left := [row for points in list(alike.values())[REASONS:] for row in points]:
+        lines.append(
+            f"  {machine.many(len(left), 'more point')} for other reasons: see the table below"
+        )
     return lines
 
 

@@ -68,9 +68,12 @@ def test_points_that_fail_alike_are_one_line_at_the_end(tmp_path):
     rows += [{"point": "12", "verdict": "refused", "reason": "other"}]
     said = [line[2:] for line in summary.closing(tmp_path, rows, 13, []) if line[:5] == "  ..."]
     assert said == [
-        f"{', '.join(f'.../{i}' for i in range(10))} and 2 more failed: no. more",
+        f"{', '.join(f'.../{i}' for i in range(10))} and 2 more in the table below failed: no. more",
         ".../12 refused: other",
     ]
+    many = [row | {"reason": f"no {i}"} for i, row in enumerate(rows * 2)]
+    told = summary.closing(tmp_path, many, 26, [])
+    assert "  6 more points for other reasons: see the table below" in told
 
 
 def test_points_refused_alike_each_in_its_own_folder_are_one_line_that_reaches_the_fact(tmp_path):
