@@ -70,7 +70,7 @@ def test_what_older_versions_called_the_best_of_a_sweep_is_no_forgery() -> None:
         for n, cache in enumerate(("cloned", "dynamic"))
     ]
     now = summary.told(caches, {})[1]
-    assert now == "Exact, your cache left as it was: cache=cloned (exact, 9 bytes)."
+    assert now == "Exact, your cache left as it was: cache=cloned (exact, 9 bytes on disk)."
     before = "The only exact point that leaves your cache as it was: cache=cloned (exact, 9 bytes)."
     assert wording.older([now], before, caches) == before
 

@@ -115,6 +115,6 @@ def told(
         return f"{said} {more.partition('. ')[2]}".rstrip()
     (row,) = known
     name = " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes)
-    size = f", {machine.human(row['stored_bytes'])}" if row.get("stored_bytes") else ""
+    size = f", {machine.human(row['stored_bytes'])} on disk" if row.get("stored_bytes") else ""
     nearest = POLICY if len({row.get("prune") == CONTROL for row in rows}) == 2 else "Nearest"
     return f"{said} {nearest} to the full cache by mean KL{so_far}: {name} ({row['kl_mean']:.3g} nats{size})."

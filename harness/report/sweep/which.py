@@ -60,7 +60,7 @@ def pointed(winners: list[Row], axes: list[str], rows: list[Row], other: str = "
     if missed(row) and row.get("kl_mean") is not None:
         facts.append(f"mean KL {row['kl_mean']:.3g} nats")
     if row.get("stored_bytes"):
-        inside = f", {held(row):,} of them in memory alone" if held(row) else ""
+        inside = f", {held(row):,} of them in memory alone" if held(row) else " on disk"
         facts.append(f"{stored(row):,} bytes{inside}")
     where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)
     return f"{where}: {named} ({', '.join(facts)}){same}."

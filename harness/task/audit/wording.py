@@ -34,6 +34,9 @@ UNTOUCHED = re.compile(f"{conclusion.UNTOUCHED},?( |:)")
 MEMORY = re.compile(
     r"([\d,]+) bytes, ([\d,]+) of them in memory alone"
 )  # of which older versions told the rest
+UNPLACED = re.compile(
+    r"(?<=bytes) on disk|(?<=B) on disk(?=\))"
+)  # what older versions said of no size
 REWORDED = {  # what is best of a sweep, and how older versions said that
     "The only one within rounding": "The only one to differ by no more than rounding",
     "The only one with the same tokens": "The only one to keep every token",
@@ -90,7 +93,14 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     sentences += [s.replace(". Nearest to", f". {pruned.POLICY} to") for s in sentences]
     for sentence in dict.fromkeys([*sentences, *map(best_first, sentences)]):
         few = MARKED.sub("", sentence)
-        shorter = (few, REACH.sub("", sentence), MEMORY.sub(_on_disk, sentence))
+        sized = UNPLACED.sub("", sentence)
+        shorter = (
+            sized,
+            NATS.sub(r"\1", sized),
+            few,
+            REACH.sub("", sentence),
+            MEMORY.sub(_on_disk, sentence),
+        )
         brief = (NATS.sub(r"\1", sentence), NATS.sub(r"\1", few), *shorter, sentence)
         told += [said[: contents.PARAM_LIMIT] for said in brief]
     told += list(map(_reworded, told))

@@ -19,7 +19,7 @@ def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_pat
     page = drawn(tmp_path, rows)
     assert marked(page) == ["3"]
     assert (
-        "Smallest with the same tokens that is as required: prune=d (drifted, right answer, 50 bytes)."
+        "Smallest with the same tokens that is as required: prune=d (drifted, right answer, 50 bytes on disk)."
         in page
     )
 
@@ -59,11 +59,11 @@ def test_a_point_whose_cache_was_written_into_is_told_where_another_was_only_rea
     )
     page = drawn(tmp_path, rows)
     assert marked(page) == ["2"]
-    assert "Exact, your cache left as it was: cache=cloned (exact, 10 bytes)." in page
+    assert "Exact, your cache left as it was: cache=cloned (exact, 10 bytes on disk)." in page
     assert "<summary>How the best is chosen</summary>" in page
     assert ".cards td.best { padding-left" in page  # or its bar would strike the first letter
     rows.append({**rows[1], "point": "3", "cache": "static", "stored_bytes": 90})
-    said = "Exact, your cache left as it was: cache=cloned (exact, 10 bytes)."
+    said = "Exact, your cache left as it was: cache=cloned (exact, 10 bytes on disk)."
     assert said in drawn(tmp_path, rows) and summary.told(rows, {})[1] == said
     alike = drawn(tmp_path, points(*[{"mutated": False}] * 2))
     assert "your cache was" not in alike and "only read" not in alike
@@ -154,7 +154,7 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     assert marked(page) == ["2", "6"]
     one = rows[:4]
     one[0]["per_token_s"] = 0.19
-    said = "Smallest with the same tokens: prune=keydiff (drifted, 9,001 bytes); cache makes no difference."
+    said = "Smallest with the same tokens: prune=keydiff (drifted, 9,001 bytes on disk); cache makes no difference."
     assert said in drawn(tmp_path, one)
     rows = [{**r, "prune": {"keydiff": "knorm", "knorm": "keydiff"}[r["prune"]]} if r["steps"] == 8 else r for r in rows]  # fmt: skip
     assert (
@@ -168,7 +168,7 @@ def test_noise_of_a_time_chooses_nothing_and_an_option_that_ties_is_said_to_make
     )
     apart = [dict(point) for point in grid[:4]]
     apart[3]["verdict"] = "diverged"  # at the other prune the caches do differ
-    ties = "Smallest with the same tokens: prune=keydiff (drifted, 9,001 bytes), where every value of cache ties."
+    ties = "Smallest with the same tokens: prune=keydiff (drifted, 9,001 bytes on disk), where every value of cache ties."
     assert ties in drawn(tmp_path, points(*apart))
     apart[3]["verdict"] = "failed"
     assert ties in drawn(tmp_path, points(*apart))
@@ -187,7 +187,7 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     )
     page = drawn(tmp_path, rows)
     best = (
-        "None of 3 keeps the tokens. The nearest: prune=b (diverged, mean KL 0.52 nats, 90 bytes). "
+        "None of 3 keeps the tokens. The nearest: prune=b (diverged, mean KL 0.52 nats, 90 bytes on disk). "
         "The nearest ties with prune=c to two digits (0.52 nats) and takes the fewest bytes."
     )
     assert (
@@ -200,17 +200,17 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     assert f"best:         {best} {asks}" in summary.closing(tmp_path, rows, 3, [])
     assert summary.told(rows, {}) == ("3 diverged", best)
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
-    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes).</p><p class=\"soft\">The nearest ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
+    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes on disk).</p><p class=\"soft\">The nearest ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
     allowed = [{**row, "verdict": "drifted"} for row in rows]
-    apart = "Smallest with the same tokens: prune=a (drifted, 1 bytes); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
+    apart = "Smallest with the same tokens: prune=a (drifted, 1 bytes on disk); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
     assert apart in drawn(tmp_path, allowed)
     far = [{**allowed[0], "stored_bytes": 90}, allowed[1]]
-    assert "Nearest to the full cache (by mean KL): prune=b (drifted, 90 bytes)." in drawn(
+    assert "Nearest to the full cache (by mean KL): prune=b (drifted, 90 bytes on disk)." in drawn(
         tmp_path, far
     )
     right = [{**row, "answer": "right"} for row in rows]
     assert (
-        "Smallest with the right answer: prune=a (diverged, right answer, 1 bytes); nearest"
+        "Smallest with the right answer: prune=a (diverged, right answer, 1 bytes on disk); nearest"
         in drawn(tmp_path, right)
     )
 
@@ -223,7 +223,7 @@ def test_where_one_question_has_no_good_answer_its_best_is_the_nearest(tmp_path)
     page = drawn(tmp_path, rows)
     said = (
         "None of 2 keeps the tokens where model=tiny. The nearest there: prune=a (diverged, "
-        "mean KL 0.5 nats, 10 bytes). Smallest and nearest where model=tiny_gpt2: prune=a (drifted, 10 bytes)."
+        "mean KL 0.5 nats, 10 bytes on disk). Smallest and nearest where model=tiny_gpt2: prune=a (drifted, 10 bytes on disk)."
     )
     assert said in page
     assert page.count(' best nearest"') == 2 and marked(page) == ["0", "2"]

@@ -56,6 +56,6 @@ def test_what_memory_holds_counts_in_the_bytes_that_are_told():
     assert "save=memory (equivalent, 1,010 bytes, 1,000 of them in memory alone)" in told, told
     assert "84% of the bytes of save=torch" in price.sentence(best, ["save"], rows)
     rows[2]["stored_bytes"] = 1000
-    assert "save=gzip (equivalent, 1,000 bytes)" in conclusion.told(
+    assert "save=gzip (equivalent, 1,000 bytes on disk)" in conclusion.told(
         overall.chosen(rows, ["save"]), ["save"], rows
     )
