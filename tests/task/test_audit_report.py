@@ -153,17 +153,14 @@ def test_an_edited_report_is_named(copy, edit, keys):
 
 
 def test_an_audit_of_a_long_run_says_how_long_that_took(tmp_path):
-    """A copy whose files have other times says nothing."""
-    (tmp_path / ".hydra").mkdir()
-    files = [tmp_path / ".hydra" / "config.yaml", tmp_path / "record.json"]
-    for file, when in zip(files, (1_000, 1_185)):
-        file.write_text("{}")
-        os.utime(file, (when, when))
+    """A record without its log says nothing, whatever the times of its files."""
+    (tmp_path / "record.json").write_text("{}")
+    os.utime(tmp_path / "record.json", (1_000, 1_000))
+    assert audit.recorded_in([tmp_path]) == ""
+    said = "2026-01-02 03:04:05,678 INFO harness: {} ({} s)\n"
+    log = tmp_path / "harness.log"
+    log.write_text(said.format("capture: 9 tokens", "180.25") + said.format("save:", "4.75"))
     assert audit.recorded_in([tmp_path]) == " (3m05s when recorded)"
     assert audit.recorded_in([tmp_path] * 2) == " (6m10s when recorded)"
-    os.utime(files[1], (1_002, 1_002))
+    log.write_text(said.format("capture: 9 tokens (of 99 s)", "0.25"))
     assert audit.recorded_in([tmp_path]) == "", "no wait"
-    os.utime(files[1], (900_000, 900_000))
-    assert audit.recorded_in([tmp_path]) == "", "days: files that were touched since"
-    os.utime(files[1], (0, 0))
-    assert audit.recorded_in([tmp_path]) == ""

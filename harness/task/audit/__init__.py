@@ -5,6 +5,7 @@ and outputs are redirected, and no class or file that it names is opened beyond 
 command line could open.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
 from harness.task.audit.source import deleted, read
 from harness.task.audit.target import located
-from harness.track import contents, names, parent
+from harness.track import names, parent
 
 UNRUN = "only the seal, and the record's figures with one another: they do not hold, so nothing was run again"
 UNRUN_TRACKED = (
@@ -37,7 +38,10 @@ UNRUN_TRACKED = (
     "nothing was run again"
 )
 CELLS = {"prunes": "prune", "quantizers": "quantize", "caches": "cache"}  # lists of an evaluation
-LONG, DAY = 10, 86_400  # seconds that a person is told of
+LONG = 10  # seconds that a person is told of
+STAGE = re.compile(
+    r" INFO harness: .*\(([\d.]+) s\)$", re.M
+)  # of a run's log, what each stage took
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -138,10 +142,11 @@ def _checked(cfg: Config, folder: Path, say: Say, target: Path, seen: server.See
 
 
 def recorded_in(points: list[Path]) -> str:
-    """How long the runs of these records took, as an aside, where that is long and the times of their files say it: a
-    copy may have other ones."""
-    took = sum(max(contents.ended(p) - contents.began(p), 0) for p in points) / 1000
-    return f" ({span(took)} when recorded)" if LONG <= took < DAY else ""
+    """How long the stages of these runs took, as an aside, where that is long and their logs are there: the times of
+    files are those of a copy, or of whoever touched them."""
+    logs = [path for p in points if (path := p / "harness.log").is_file()]
+    took = sum(float(s) for log in logs for s in STAGE.findall(log.read_text("utf-8", "replace")))
+    return f" ({span(took)} when recorded)" if took >= LONG else ""
 
 
 def auditable(points: list[Path]) -> None:
