@@ -3,6 +3,7 @@
 import json
 
 from harness.report.sweep import page, summary
+from harness.task import chat as task
 from harness.task.audit import difference, evidence, server, wording
 
 
@@ -143,3 +144,7 @@ def test_of_which_turns_a_chat_says_nothing_an_older_one_is_believed_and_no_othe
     older = chat.replace("turns 2 to 3", "every turn").replace("0.84", "0.91")
     assert not differs(older, chat) and not differs(chat, chat.replace("0.84", "0.91"))
     assert differs(chat.replace("2 to 3", "2 to 9"), chat) and differs(chat, older)
+    assert not differs(chat.replace("turns 2 to 3", "turn 3"), chat), "which named the last of them"
+    one = f"1 turn; {difference.ALONE}"
+    assert not differs("1 turn; the restored chat answers every turn token for token", one)
+    assert task._restored([], 1) == difference.ALONE

@@ -69,7 +69,10 @@ def test_what_a_chat_makes_once_is_in_no_time_of_its_first_turn(chat, monkeypatc
 
 def test_long_work_of_a_turn_is_announced(chat, monkeypatch):
     given = ("task.turns=[{ask: 'let k be 5 .'},{ask: 'what is k ?'}]", "steps=2")
-    assert "about" not in chat(*given)[0].out
+    told = chat(*given)[0].out
+    assert "about" not in told and "answers turn 2 token for token" in " ".join(told.split())
+    alone = " ".join(chat("task.turns=[{ask: 'let k be 5 .'}]", "steps=2")[0].out.split())
+    assert "1 turn; nothing was restored" in alone and "every turn token" not in alone
     monkeypatch.setattr(Cost, "worth_saying", property(lambda cost: True))
     done, rows = chat(*given)
     said = [line for line in done.out.splitlines() if ": about " in line]

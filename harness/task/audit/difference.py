@@ -34,6 +34,7 @@ APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "v
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
 TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says of time
 TURNS = re.compile(r"(?<=answers )turns? \d+( to \d+)?(?= token)")  # of older versions every
+ALONE = "nothing was restored, which takes a second turn"  # of a chat of one
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 FACTOR = 2.0
 FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
@@ -169,7 +170,7 @@ def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
         found = now.get(key)
         timed = block == "reason" and _timeless(value) in (
             _timeless(found),
-            _timeless(_brief(found)),
+            *map(_timeless, _brief(found)),
         )
         if value != found and not timed:
             yield Finding(key, value, found, why)
@@ -180,9 +181,12 @@ def _timeless(reason: Any) -> str:
     return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", str(reason)))
 
 
-def _brief(reason: Any) -> str:
-    """What this version says of a chat's turns as older ones said it."""
-    return TURNS.sub("every turn", str(reason))
+def _brief(reason: Any) -> tuple[str, str]:
+    """What this version says of a chat's turns as older ones said it: that of all of them, or that of the last."""
+    every = TURNS.sub("every turn", str(reason)).replace(
+        ALONE, "the restored chat answers every turn token for token"
+    )
+    return every, re.sub(r"(?<=answers )turns \d+ to (?=\d+ token)", "turn ", str(reason))
 
 
 def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:

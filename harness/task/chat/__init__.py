@@ -92,7 +92,7 @@ def _scripted(
         said = machine.many(sum(len(row["ids"]) for row in rows), "token")
         say.note(f"{without} of {said} that it said have no text in this tokenizer")
     if cfg.task.verify:
-        say.stage("restored chat, at every turn")
+        say.stage("restored chat, at every turn after the first")
         others = verify(session, rows, folder)
         count = len(rows) - 1
         say.done(f"{count - len(others)} of {count} equal, asked after the pause before")
@@ -217,7 +217,7 @@ def _conclude(
 def _reason(figures: dict[str, Any], turns: list[Turn], verified: bool) -> str:
     parts = [machine.many(figures["turns"], "turn")]
     if verified:
-        parts.append(_restored(turns))
+        parts.append(_restored(turns, figures["turns"]))
     if figures["recall_questions"]:
         parts.append(f"recalled {figures['recalled']} of {figures['recall_questions']}")
     parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
@@ -231,25 +231,25 @@ def _reason(figures: dict[str, Any], turns: list[Turn], verified: bool) -> str:
     return "; ".join(parts)
 
 
-def _restored(turns: list[Turn]) -> str:
-    """How the chat answers that was restored before each turn."""
+def _restored(turns: list[Turn], count: int) -> str:
+    """How the chat of so many turns answers that was restored before each turn but the first. turns: those that were
+    judged, of which the last is the chat's."""
+    if not turns:
+        return "nothing was restored, which takes a second turn"
     tied, wrong = (
         _turns([t.number for t in turns if t.otherwise and (t.verdict in GOOD) is tie])
         for tie in (True, False)
     )
     if not wrong:
         near = f" but for a near tie in {tied}, which rounding decides" * bool(tied)
-        return f"the restored chat answers {_restorable(turns)} token for token{near}"
+        return f"the restored chat answers {_restorable(turns[-1].number, count - 1)} token for token{near}"
     others = f", and {tied} with others at a near tie, which rounding decides" * bool(tied)
     return f"the restored chat answers {wrong} with other tokens{others}"
 
 
-def _restorable(turns: list[Turn]) -> str:
+def _restorable(last: int, count: int) -> str:
     """The turns that were restored, which have a pause before them."""
-    numbers = [turn.number for turn in turns]
-    if not numbers:
-        return "every turn"
-    return f"turns {numbers[0]} to {numbers[-1]}" if numbers[1:] else f"turn {numbers[0]}"
+    return f"turns {last - count + 1} to {last}" if count > 1 else f"turn {last}"
 
 
 def _turns(numbers: list[int]) -> str:
