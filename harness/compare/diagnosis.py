@@ -27,7 +27,7 @@ from harness.snapshot import coherence, manifest
 from harness.snapshot.elements import BY_NUMBER
 from harness.snapshot.history import since
 from harness.snapshot.state import State
-from harness.snapshot.words import altered
+from harness.snapshot.words import altered, listed
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
@@ -326,7 +326,7 @@ def _rows(state: State, problems: list[str]) -> Diagnosis | None:
     if not state.documents["kv_format"].get("pruned") and bool(
         (state.next_position != tokens).any()
     ):
-        text = f"the next position is {state.next_position.tolist()} after {tokens.tolist()} tokens"
+        text = f"the next position is {listed(state.next_position.tolist())} after {listed(tokens.tolist())} tokens"
         return Diagnosis("position", "positions", text)
     for layer in state.layers:
         ends = layer.positions.amax(-1).flatten() if layer.kept else torch.zeros(0)

@@ -127,6 +127,11 @@ def altered(result: Mapping[str, Any]) -> str:
     return " and ".join(word for word, done in words.items() if done)
 
 
+def listed(numbers: Sequence[Any]) -> str:
+    """One number of each row in a sentence: `98`, `98, 97`."""
+    return ", ".join(map(str, numbers))
+
+
 def prunings(form: Mapping[str, Any]) -> list[str]:
     """What pruned a state, in the order of time: policy, budget and what it left. form: its document `kv_format`."""
     return [_pruning(stage) for stage in _stages(form, "pruned")]

@@ -51,6 +51,13 @@ def test_it_says_where_the_error_begins_and_draws_it(healthy, layer, head, row):
     assert beyond == [(layer, row)]
 
 
+def test_a_cursor_that_went_astray_is_told_as_a_number(healthy):
+    loaded, state = healthy
+    told = diagnose(loaded, replace(state, next_position=state.next_position + 1))
+    count = state.tokens
+    assert told.evidence == f"the next position is {count + 1} after {count} tokens", told.evidence
+
+
 def test_where_several_heads_are_off_none_is_called_the_first(healthy):
     loaded, state = healthy
     both = one(one(state, 0, 0, 3, 0.5), 0, 1, 3, 2.0)  # the second is the worse one
