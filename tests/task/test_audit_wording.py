@@ -148,3 +148,13 @@ def test_of_which_turns_a_chat_says_nothing_an_older_one_is_believed_and_no_othe
     one = f"1 turn; {difference.ALONE}"
     assert not differs("1 turn; the restored chat answers every turn token for token", one)
     assert task._restored([], 1) == difference.ALONE
+
+
+def test_only_of_numbers_it_is_said_that_rounding_does_not_explain_them():
+    run = {"verdict": "exact", "task": "chat", "against": "a", "loop": {"steps": 4}, "options": {}}
+    forged = run | {"verdict": "drifted", "against": "b", "loop": {"steps": 9}}
+    changed = [{"what": "code", "recorded": 1, "found": 2, "decisive": True}]
+    why = {d.what: d.explanation for d in difference.compare(forged, run, changed)}
+    assert why["loop.steps"].startswith(f"{difference.MORE}; changed since: code 1 -> 2")
+    words = "the run says something else; changed since: code 1 -> 2"
+    assert why["verdict"] == why["against"] == words

@@ -36,6 +36,7 @@ TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says 
 TURNS = re.compile(r"(?<=answers )turns? \d+( to \d+)?(?= token)")  # of older versions every
 ALONE = "nothing was restored, which takes a second turn"  # of a chat of one
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
+MORE = "more than rounding explains"  # of numbers
 FACTOR = 2.0
 FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
 UNCONFIGURED = "the recorded configuration does not give what the result claims"
@@ -102,7 +103,7 @@ def compare(
     why = (
         "nothing that decides the bits has changed, so the record does not say what the run said"
         if same
-        else "more than rounding explains; changed since: " + "; ".join(reasons)
+        else f"{MORE}; changed since: " + "; ".join(reasons)
     )
     if "options" not in again and recorded.get("verdict") == again.get("verdict") == "failed":
         if str(recorded.get("reason")) not in str(again.get("reason")):
@@ -111,9 +112,10 @@ def compare(
     if other := list(other_model.findings(recorded, again, same)):
         yield from other
         why = other_model.CONSEQUENCE
+    words = why.replace(MORE, "the run says something else")
     was, now = recorded.get("verdict"), again.get("verdict")
     if was != now and not (not same and {was, now} <= set(GOOD)):
-        yield Finding("verdict", was, now, why)
+        yield Finding("verdict", was, now, words)
     for key in ("required", "task"):
         if recorded.get(key) != again.get(key):
             yield Finding(key, recorded.get(key), again.get(key), UNCONFIGURED)
@@ -136,7 +138,8 @@ def compare(
     for key in SAID if judged else ():
         was, now = value_at(recorded, key), value_at(again, key)
         if was != now and was is not None:
-            yield Finding(key, was, now, why)
+            number = isinstance(was, int | float) and not isinstance(was, bool)
+            yield Finding(key, was, now, why if number else words)
     if judged and same:
         yield from _leaves(recorded, again, why)
     elif judged:
