@@ -1,5 +1,6 @@
 """Whose code a problem came through: ours, or that of an option or class from outside, in which of its lines."""
 
+import sys
 from difflib import get_close_matches
 from linecache import getline
 
@@ -34,6 +35,14 @@ def author(problem: BaseException) -> str | None:
             place = f"{asked_for[module]}, in {where}"
         step = step.tb_next
     return place
+
+
+def installation(problem: BaseException) -> str | None:
+    """The packages of this Python, where one of them misses another or does not stand its version; None for anything
+    else."""
+    if not isinstance(problem, ImportError):
+        return None
+    return f"the packages of {sys.executable}: constraints.txt names versions that go together"
 
 
 def meant(problem: BaseException) -> str:

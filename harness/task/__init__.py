@@ -118,7 +118,7 @@ def dispatch(
         with suppress(OSError):
             (folder / "harness.log").open("a").write(traceback.format_exc())
         said = f"unexpected {type(problem).__name__}: {problem}{blame.meant(problem)}"
-        whose = blame.author(problem)
+        whose = blame.author(problem) or blame.installation(problem)
         fault = f"It came from {whose}" if whose else "This is a fault of the harness"
         place = f"{fault}\nThe details are in {folder / 'harness.log'}."
         if not sweep:

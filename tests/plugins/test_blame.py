@@ -153,3 +153,16 @@ def test_values_that_a_cache_hands_on_wrongly_are_told_though_every_logit_is_rig
         where = told["cause"], told["layer"], told["head"], told["token"]
         assert where == ("cache", 1, 1, last) and "`new_kv`" in told["evidence"]
         assert f"the value of token {last} in layer 1, head 1 is off" in done.result["conclusion"]
+
+
+def test_packages_that_do_not_go_together_are_no_fault_of_the_harness(harness, monkeypatch):
+    def broken(*arguments):
+        raise ImportError(
+            "huggingface-hub>=1.5.0,<2.0 is required, but found huggingface-hub==2.4.0."
+        )
+
+    monkeypatch.setattr("harness.pipeline.session.load", broken)
+    done = harness("track=none")
+    assert done.code != 0 and "fault of the harness" not in done.out
+    assert "It came from the packages of" in done.out and "constraints.txt" in done.out
+    assert "huggingface-hub==2.4.0" in done.out
