@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.task import gpu_record
+from tests.task import gpu_record, gpu_wheels
 
 
 def test_every_stage_is_a_command_line_that_composes(compose):
@@ -48,7 +48,7 @@ def test_a_command_out_of_time_is_ended_with_what_it_started():
 
 
 def test_wheels_are_asked_for_without_what_a_gpu_machine_has():
-    needed = gpu_record.needed("hydra-core")
+    needed = gpu_wheels.needed("hydra-core")
     assert {"hydra-core", "omegaconf", "antlr4-python3-runtime"} <= needed
-    assert "torch" not in gpu_record.needed("pandera")
-    assert "tokenizers" in gpu_record.needed("transformers")
+    assert "torch" not in gpu_wheels.needed("pandera")
+    assert "tokenizers" in gpu_wheels.needed("transformers")
