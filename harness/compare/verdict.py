@@ -39,6 +39,9 @@ def errors(
     }
 
 
+KEPT = "every {} token is the same"
+
+
 def decide(
     restored: torch.Tensor,
     plain: torch.Tensor,
@@ -86,7 +89,7 @@ def decide(
         return "diverged", f"{who} another token; {rule}"
     if within:
         return "equivalent", rule
-    return "drifted", f"{rule}; every chosen token is the same"
+    return "drifted", f"{rule}; {KEPT.format('drawn' if drawn else 'chosen')}"
 
 
 def _within(

@@ -10,7 +10,7 @@ import torch
 from harness.compare import metrics as measure
 from harness.compare.conclusion import conclusion, on_purpose
 from harness.compare.identity import Difference
-from harness.compare.verdict import FACTOR, decide, errors, tie
+from harness.compare.verdict import FACTOR, KEPT, decide, errors, tie
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
@@ -116,16 +116,17 @@ def judge(
         drawn=reference.drawn,
     )
     diagnosis: dict[str, Any] = {}
+    kept = KEPT.format("drawn" if reference.drawn else "chosen")
     tied = yardstick.routed(loaded)  # another expert moves keys by far more than rounding does
     if verdict == "exact" or (verdict == "equivalent" and not tied):
         outlier = compare_tails(
             loaded, state, reference.fed, restored.tail, reference.tail, measured.tail
         )
         if outlier is not None:
-            verdict, reason = "drifted", f"{outlier}; every chosen token is the same"
+            verdict, reason = "drifted", f"{outlier}; {kept}"
             diagnosis = outlier.diagnosis().document()
         elif asleep := sleeper(loaded, state, restored.past, reference.past, measured.past):
-            verdict, reason = "drifted", f"{asleep}; every chosen token is the same"
+            verdict, reason = "drifted", f"{asleep}; {kept}"
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)

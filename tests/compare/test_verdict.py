@@ -60,6 +60,8 @@ def test_a_step_that_read_what_was_given_is_told_from_the_first_that_generated_a
     assert decide(other, PLAIN, got, *rest, 0, (), drawn=True)[1].startswith(
         "the stored logits draw "
     )
+    for drawn, kept in ((True, "every drawn token is"), (False, "every chosen token is")):
+        assert kept in decide(other, PLAIN, got, *rest, None, (), drawn=drawn)[1]
     unknown = decide(other, PLAIN, {**got, "first_divergence": None}, *rest, 3, ())[1]
     assert unknown.startswith("step 3 chooses another token; ")
 

@@ -148,6 +148,8 @@ def test_of_which_turns_a_chat_says_nothing_an_older_one_is_believed_and_no_othe
     one = f"1 turn; {difference.ALONE}"
     assert not differs("1 turn; the restored chat answers every turn token for token", one)
     assert task._restored([], 1) == difference.ALONE
+    assert not differs("off; every chosen token is the same", "off; every drawn token is the same")
+    assert differs("off; every chosen token is the same", "off; every other token is the same")
 
 
 def test_only_of_numbers_it_is_said_that_rounding_does_not_explain_them():

@@ -20,7 +20,7 @@ TABLE = {
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied",
 }  # fmt: skip
 MEANT = {
-    "top1_agreement": "same token: share of steps that choose the uninterrupted run's", "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
+    "top1_agreement": "same token: share of steps at which the uninterrupted run's token is most likely", "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
     "error_ratio": "error: over rounding's own, 2 is allowed", "stored_bytes": "bytes: on disk",
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip

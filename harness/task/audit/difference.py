@@ -181,7 +181,10 @@ def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
 
 def _timeless(reason: Any) -> str:
     """What a reason says but of time; of one turn an older chat told as of several."""
-    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", str(reason)))
+    told = re.sub(
+        r"\bevery drawn token\b", "every chosen token", str(reason)
+    )  # as older versions said of both
+    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", told))
 
 
 def _brief(reason: Any) -> tuple[str, str]:

@@ -64,7 +64,10 @@ def test_the_share_of_steps_with_the_same_token_is_drawn_and_in_the_table() -> N
     block = table.every(rows, ["prune"], {}, {}, alone=False)
     place = block["columns"].index("same token, %")
     assert [line[place] for line in block["rows"]] == [75, 93.8]
-    assert "same token: share of steps that choose the uninterrupted run's" in block["text"].lower()
+    assert (
+        "same token: share of steps at which the uninterrupted run's token is most likely"
+        in block["text"].lower()
+    )
     apart = panels.sections(rows, ["prune"])[0]
     assert "Steps with the same token, %" in str(apart["panels"])
     same = [row | {"top1_agreement": 1.0, "kl_mean": n} for n, row in enumerate(rows)]
