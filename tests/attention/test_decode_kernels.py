@@ -99,9 +99,10 @@ def test_without_triton_the_step_is_left_to_the_library(monkeypatch):
     assert decode.attend(query, cases["past"], 0.1) is None
 
 
-def test_kernels_that_cannot_be_started_are_tried_once_and_said(monkeypatch):
+@pytest.mark.parametrize("kind", [RuntimeError, Exception])
+def test_kernels_that_cannot_be_started_are_tried_once_and_said(monkeypatch, kind):
     def compiled(*arguments):
-        raise RuntimeError("Failed to find C compiler.")
+        raise kind("Failed to find C compiler.")
 
     query, cases = made(SHAPES[0], torch.float16)
     monkeypatch.setattr(decode, "INTERPRETED", True)
@@ -112,6 +113,18 @@ def test_kernels_that_cannot_be_started_are_tried_once_and_said(monkeypatch):
         assert decode.attend(query, cases["past"], 0.1) is None
     monkeypatch.setattr(decode, "_attended", lambda *arguments: pytest.fail("tried again"))
     assert decode.attend(query, cases["past"], 0.1) is None
+
+
+def test_want_of_memory_is_no_want_of_kernels(monkeypatch):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    query, cases = made(SHAPES[0], torch.float16)
+    monkeypatch.setattr(decode, "available", lambda query: True)
+    monkeypatch.setattr(decode, "_attended", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        decode.attend(query, cases["past"], 0.1)
+    assert decode._usable
 
 
 def test_what_is_no_decode_step_is_left_to_the_library(monkeypatch):

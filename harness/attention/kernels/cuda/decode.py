@@ -19,7 +19,7 @@ from harness.attention.kernels.cuda.flash import Masked, serves
 NEW = 8  # new tokens of a step; more are a prefill, which the library's kernel does well
 MOST = 128  # splits of all parts together, which one program joins
 LEAST = 256  # tokens of a split, at least
-TOKENS = 64  # that a program holds at a time
+TOKENS = 2**13  # numbers of K that a program holds at a time, at most 64 tokens of them
 _usable = True
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton on a CPU, for tests
 
@@ -52,7 +52,11 @@ def attend(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.Tens
         return None
     try:
         return _attended(query, parts, scale)
-    except RuntimeError as problem:  # there is no compiler for what starts the kernels, say
+    except torch.OutOfMemoryError:
+        raise
+    except (
+        Exception
+    ) as problem:  # no compiler for what starts the kernels, or too little shared memory, say
         _give_up(problem)
         return None
 
@@ -89,7 +93,7 @@ def _attended(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.T
             query, key, value, marks[0], sums, mass, scale,
             tokens, chunk, first, splits, branches, group, new, kv_heads,
             *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *marks[1:],
-            WIDTH=width, PADDED=padded, ROWS=size, TOKENS=TOKENS, MASKED=seen is not None,
+            WIDTH=width, PADDED=padded, ROWS=size, TOKENS=min(TOKENS // padded, 64), MASKED=seen is not None,
         )  # fmt: skip
         first += count
     out = query.new_empty(query.shape)
