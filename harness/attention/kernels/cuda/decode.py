@@ -54,9 +54,7 @@ def attend(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.Tens
         return _attended(query, parts, scale)
     except torch.OutOfMemoryError:
         raise
-    except (
-        Exception
-    ) as problem:  # no compiler for what starts the kernels, or too little shared memory, say
+    except Exception as problem:  # no compiler for what starts them, or too little shared memory, say
         _give_up(problem)
         return None
 
@@ -65,8 +63,9 @@ def _give_up(problem: Exception) -> None:
     """From here on the library's kernel serves."""
     global _usable
     _usable = False
+    first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
     warnings.warn(
-        f"the decode kernels could not be started ({str(problem).splitlines()[0]}). It goes on with the "
+        f"the decode kernels could not be started ({first}). It goes on with the "
         "library's own, which are slower; Triton needs a C compiler (gcc).",
         RuntimeWarning,
         stacklevel=4,
