@@ -7,6 +7,7 @@ import pytest
 from harness.cli import done
 from harness.report.sweep import page as pages
 from harness.report.sweep import summary
+from harness.task.audit import wording
 from harness.track import contents, description, links
 from harness.track.totals import first, summed, totals
 
@@ -121,6 +122,21 @@ def test_a_sweep_without_a_choice_says_what_was_varied_and_how_it_came_out():
              "error_ratio": 0.3 + i / 10, "stored_bytes": 145408 * (1 + i)} for i in range(2)]  # fmt: skip
     said = "Varied: seed; the largest error is 0.4 of rounding's own (2 allowed); 142 KiB to 284 KiB on disk."
     assert summary.measured(rows) == said and summary.measured([]) == ""
+
+
+def test_the_largest_error_of_a_sweep_counts_the_codes_that_were_not_allowed_to_change_anything():
+    """The twin was allowed to: it is left out, and said to be. A record of before left out both."""
+    row = {"reason": "", "exit_code": 0, "verdict": "equivalent", "quantize": "none", "error_ratio": 0.4}  # fmt: skip
+    codes = row | {"quantize": "int8", "verdict": "drifted", "error_ratio": 4120.0}
+    rows = [row | {"point": "0"}, codes | {"point": "1", "exit_code": 1}]
+    now = summary.measured(rows)
+    assert now == "Varied: quantize; the largest error is 4.12e+03 of rounding's own (2 allowed)."
+    before = "Varied: quantize; the largest error is 0.4 of rounding's own (2 allowed)."
+    assert wording.older([now], before, rows) == before
+    assert wording.older([now], before.replace("0.4", "0.3"), rows) == now, "never told"
+    rows[1]["exit_code"] = 0
+    left = "the largest error of the 1 point held to rounding is 0.4 of rounding's own (2 allowed)"
+    assert left in summary.measured(rows)
 
 
 def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():

@@ -164,9 +164,10 @@ def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False) -> s
     chosen. ways: objectives. once: as older versions told it, which held pruned states to rounding as well."""
     axes = variation.varied(rows, ways) if rows else []
     told = [f"varied: {', '.join(axes)}"] if axes else []
-    whole = [row for row in rows if once or _whole(row)]
-    if ratios := _known(whole, "error_ratio"):
-        told.append(f"the largest error is {max(ratios):.3g} of rounding's own (2 allowed)")
+    if ratios := _known([row for row in rows if once or _held(row)], "error_ratio"):
+        some = f" of the {machine.many(len(ratios), 'point')} held to rounding"
+        some *= len(ratios) < len(_known(rows, "error_ratio"))
+        told.append(f"the largest error{some} is {max(ratios):.3g} of rounding's own (2 allowed)")
     if sizes := _known(rows, "stored_bytes"):
         ends = dict.fromkeys(machine.human(size) for size in (min(sizes), max(sizes)))
         told.append(f"{' to '.join(ends)} on disk")
@@ -174,11 +175,11 @@ def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False) -> s
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
-def _whole(row: Row) -> bool:
-    """Whether a point holds all that was read, as it was computed."""
-    return (
-        row.get("kept_tokens") == row.get("tokens") and str(row.get("quantize") or "none") == "none"
-    )
+def _held(row: Row) -> bool:
+    """Whether a point's error is held to rounding: it holds all that was read, as it was computed or in codes that were
+    not allowed to change anything."""
+    exact = str(row.get("quantize") or "none") == "none"
+    return row.get("kept_tokens") == row.get("tokens") and (exact or int(row["exit_code"]) != 0)
 
 
 def _known(rows: list[Row], key: str) -> list[float]:

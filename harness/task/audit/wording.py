@@ -84,6 +84,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     axes = variation.varied(rows) if rows else []
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
+    sentences = [*sentences, *_of_errors(sentences, rows or [])]
     counted = tally.sentence(baseline.tried(rows, axes), axes) if rows else ""
     bare = [said.replace(counted, "").strip() for said in sentences] if counted else []
     sentences = [*sentences, *bare, *(said[:1].upper() + said[1:] for said in bare)]
@@ -123,6 +124,18 @@ def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> l
         for more in (near, held)
         if more and more in said
     ]
+
+
+def _of_errors(sentences: list[str], rows: list[Result]) -> list[str]:
+    """What was told while no point with codes counted in the largest error, and nothing was said of those left out."""
+    known = [row if _exact(row) else {**row, "error_ratio": None} for row in rows]
+    now, before = summary.measured(rows), summary.measured(known)
+    return [said.replace(now, before) for said in sentences if now and now in said]
+
+
+def _exact(row: Result) -> bool:
+    whole = row.get("kept_tokens") == row.get("tokens")
+    return whole and str(row.get("quantize") or "none") == "none"
 
 
 def _among_all(rows: list[Result], axes: list[str]) -> list[str]:
