@@ -129,9 +129,14 @@ def short_of(rows: list[Row]) -> str:
     """What no point of a sweep reaches, in one sentence; empty where one does."""
     if all(int(row["exit_code"]) for row in rows):
         return f"None of {len(rows)} is as required."
-    if all(other_tokens(row) or row["verdict"] in grid.STOPPED for row in rows):
+    ran = [row for row in rows if row["verdict"] not in grid.STOPPED]
+    if not all(map(other_tokens, ran)):
+        return ""
+    if len(ran) == len(rows):
         return f"None of {len(rows)} keeps the tokens."
-    return ""
+    if len(ran) == 1:
+        return "The only one that ran does not keep the tokens."
+    return f"None of the {len(ran)} that ran keeps the tokens."
 
 
 def lacking(axes: list[str], rows: list[Row]) -> list[list[Row]]:

@@ -121,10 +121,13 @@ def _chosen(
         seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
         once = [row for row in rows if row["seed"] == seed]
         own, (said, *below) = _chosen(folder, once, axes, ways, first, left)
-        said = said.replace(f"None of {len(once)} ", f"None of {len(rows)} ", 1)
-        few, many = map(pruned.came, (len(once), len(rows)))
-        for now, then in ((few, many), (few.capitalize(), many.capitalize())):
-            said = said.replace(now, then, 1)
+        came, short = (
+            [pruned.came(len(some)) for some in (once, rows)],
+            [choice.short_of(baseline.tried(some, axes)) for some in (once, rows)],
+        )
+        for few, many in (came, short):
+            for case in (str.lower, str.capitalize):
+                said = said.replace(case(few), case(many), 1)
         return own, [said, *below, inert.DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)

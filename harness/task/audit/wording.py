@@ -85,6 +85,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
     sentences = [*sentences, *_of_errors(sentences, rows or [])]
+    sentences = [*sentences, *_of_all(sentences, rows or [], axes)]
     counted = tally.sentence(baseline.tried(rows, axes), axes) if rows else ""
     bare = [said.replace(counted, "").strip() for said in sentences] if counted else []
     sentences = [*sentences, *bare, *(said[:1].upper() + said[1:] for said in bare)]
@@ -136,6 +137,19 @@ def _of_errors(sentences: list[str], rows: list[Result]) -> list[str]:
 def _exact(row: Result) -> bool:
     whole = row.get("kept_tokens") == row.get("tokens")
     return whole and str(row.get("quantize") or "none") == "none"
+
+
+def _of_all(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while points that came to no end counted among those that do not keep the tokens."""
+    near = [r for some in choice.lacking(axes, baseline.tried(rows, axes)) for r in some]
+    now, before = (
+        choice.short_of(near)[:-1] if near else "",
+        f"None of {len(near)} keeps the tokens",
+    )
+    if "that ran" not in now:
+        return []
+    pairs = ((now, before), (now[0].lower() + now[1:], before[0].lower() + before[1:]))
+    return [said.replace(a, b) for said in sentences for a, b in pairs if a in said]
 
 
 def _among_all(rows: list[Result], axes: list[str]) -> list[str]:

@@ -1,8 +1,9 @@
 """What the sentence on the best of a sweep says where points came to no end, a control is nearer, or memory holds most."""
 
-from sweeps import points
+from sweeps import drawn, points
 
-from harness.report.sweep import conclusion, overall, price
+from harness.report.sweep import choice, conclusion, overall, price, summary
+from harness.task.audit import wording
 
 
 def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
@@ -27,6 +28,26 @@ def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
     assert overall.chosen(rival, axes) == [], "of b both are as good, of a one had no rival"
     alone = [row | {"model": "a"} for row in rows[:2]]
     assert overall.chosen(alone, ["fault"]) == [], "one point that ran is the best of none"
+
+
+def test_only_points_that_ran_are_counted_among_those_that_do_not_keep_the_tokens(tmp_path):
+    """The twin ran whole; a record of before counted them all."""
+    far = {"verdict": "diverged", "kl_mean": 0.5, "reason": "", "mutated": False}
+    gone = {"verdict": "failed", "exit_code": 2, "kl_mean": None}
+    rows = points(*(far | {"prune": p} for p in "abcd"))
+    rows[1]["kl_mean"] = 0.1
+    assert summary.told(rows, {})[1].startswith("None of 4 keeps the tokens. The nearest: prune=b")
+    rows[0] |= gone
+    now = summary.told(rows, {})[1]
+    assert now.startswith("None of the 3 that ran keeps the tokens. The nearest: prune=b"), now
+    assert "None of the 3 that ran keeps" in drawn(tmp_path, rows)
+    before = now.replace("the 3 that ran", "4")
+    assert wording.older([now], before, rows) == before
+    other = now.replace("the 3 that ran", "5")
+    assert wording.older([now], other, rows) != other
+    for row in rows[2:]:
+        row |= gone
+    assert choice.short_of(rows) == "The only one that ran does not keep the tokens."
 
 
 def test_the_nearest_policy_is_not_called_the_nearest_where_a_control_is_nearer():
