@@ -291,19 +291,19 @@ def closing(
 
 
 def _missed(rows: list[Row], say: Say) -> list[str]:
-    """Why a sweep of which every point came to its end still ends with another exit code than 0: its worst point's."""
+    """Why a sweep ends with another exit code than 0: its worst point's, and what is worse than required besides."""
     missed = [r for r in rows if int(r.get("exit_code") or 0) == 1 and r["verdict"] in ORDER]
-    if not missed:
-        return []
-    worst = max(int(row["exit_code"]) for row in rows)
-    words = sorted({r["verdict"] for r in missed}, key=ORDER.index)
-    worse = f"{machine.many(len(missed), 'point')} {_is(missed)} worse than required"
-    told = [f"{worse} ({_named(missed)}: {' or '.join(words)})"]
+    worst, told = max((int(row.get("exit_code") or 0) for row in rows), default=0), []
     if worst > 1:
-        ended = [r for r in rows if int(r["exit_code"]) == worst]
-        verdicts = " or ".join(sorted({str(r["verdict"]) for r in ended}))
-        told.insert(0, f"{machine.many(len(ended), 'point')} {_is(ended)} {verdicts}")
-    return [say.labelled("exit code", f"{worst}: {'; '.join(told)}")]
+        ended = [r for r in rows if int(r.get("exit_code") or 0) == worst]
+        words = sorted({str(r["verdict"]) for r in ended})
+        verdicts = " or ".join(w if w == "failed" else f"{_is(ended)} {w}" for w in words)
+        told.append(f"{machine.many(len(ended), 'point')} {verdicts}")
+    if missed:
+        words = sorted({r["verdict"] for r in missed}, key=ORDER.index)
+        worse = f"{machine.many(len(missed), 'point')} {_is(missed)} worse than required"
+        told.append(f"{worse} ({_named(missed)}: {' or '.join(words)})")
+    return [say.labelled("exit code", f"{worst}: {'; '.join(told)}")] * bool(told)
 
 
 def _is(rows: list[Row]) -> str:
