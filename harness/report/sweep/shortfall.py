@@ -107,5 +107,6 @@ def _ways(row: Row) -> list[str]:
     elif codes != "none":
         eight = codes in EIGHT or str(row.get("quantize.bits")) == "8"
         ways.append("codes" if eight else "quantize")
-    ways += ["mutated"] * (str(row.get("mutated")) == "True")
+    if not ways and str(row.get("mutated")) == "True":  # no cache gives back what was dropped
+        return ["mutated"]
     return ways or [""]

@@ -25,6 +25,8 @@ def test_which_failed_by_how_much_and_what_to_try() -> None:
     assert "; 2 more below" in shortfall.sentence([ROW] * 5, ["prune"], False)
     touched = ROW | {"prune": "none", "mutated": True, "cache": "dynamic"}
     assert "cache=cloned" in shortfall.sentence([touched], ["cache"], False)
+    for moved in ({"prune": "snapkv"}, {"quantize": "int8"}):  # which no cache mends
+        assert "cache=cloned" not in shortfall.sentence([touched | moved], ["cache"], False)
     assert shortfall.sentence([ROW | {"verdict": "refused"}], ["prune"], False) == ""
 
 
