@@ -76,6 +76,23 @@ def test_what_older_versions_called_the_best_of_a_sweep_is_no_forgery() -> None:
     assert wording.older([now], before, caches) == before
 
 
+def test_a_winner_of_one_prompt_of_which_older_versions_did_not_say_that_is_no_forgery() -> None:
+    row = {
+        "exit_code": 0,
+        "reason": "",
+        "stored_bytes": 9,
+        "answer": "right",
+        "verdict": "diverged",
+    }
+    rows = [row | {"point": str(n), "prune": p, "kl_mean": n + 0.1} for n, p in enumerate("ab")]
+    rows[0]["verdict"] = "drifted"
+    now = summary.said(rows, {}, 2)[1]
+    before, caution, _ = now.partition(" One prompt says")
+    assert caution and wording.older([now], before, rows) == before
+    other = before.replace("prune=a", "prune=b")
+    assert wording.older([now], other, rows) != other
+
+
 def test_a_seed_that_older_versions_chose_is_no_forgery() -> None:
     row = {"verdict": "diverged", "exit_code": 0, "reason": "", "stored_bytes": 9, "prune": "random",
            "restore": "equivalent", "tokens": 9, "kept_tokens": 4}  # fmt: skip

@@ -51,12 +51,11 @@ def _named(row: Row, axes: list[str]) -> str:
 
 def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """That points with other logits than the full cache's were asked one question, where they were pruned or quantized
-    otherwise and none is right; empty elsewhere."""
+    otherwise; empty elsewhere."""
     asked = [axis for axis in axes if asks(axis)]
     less = {axis.partition(".")[0] for axis in axes} & {*REDUCERS}
-    moved = ("drifted", "diverged") if "quantize" in less else ("diverged",)
-    other = winners and all(row["verdict"] in moved for row in winners)
-    if asked or not less or not other or any(row.get("answer") for row in rows):
+    other = winners and all(row["verdict"] in ("drifted", "diverged") for row in winners)
+    if asked or not less or not other:
         return ""
     what = "policy" if "prune" in less else "quantizer"
     steps = {int(row.get("steps") or 0) for row in rows}

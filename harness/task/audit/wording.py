@@ -86,6 +86,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
         sentences = [*sentences, *before(rows or [], axes)]
     sentences = [*sentences, *_of_errors(sentences, rows or [])]
     sentences = [*sentences, *_of_all(sentences, rows or [], axes)]
+    sentences = [*sentences, *_uncautioned(sentences, rows or [], axes)]
     counted = tally.sentence(baseline.tried(rows, axes), axes) if rows else ""
     bare = [said.replace(counted, "").strip() for said in sentences] if counted else []
     sentences = [*sentences, *bare, *(said[:1].upper() + said[1:] for said in bare)]
@@ -150,6 +151,13 @@ def _of_all(sentences: list[str], rows: list[Result], axes: list[str]) -> list[s
         return []
     pairs = ((now, before), (now[0].lower() + now[1:], before[0].lower() + before[1:]))
     return [said.replace(a, b) for said in sentences for a, b in pairs if a in said]
+
+
+def _uncautioned(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while nothing was said of one prompt where a point keeps the tokens, or an answer is expected."""
+    some = overall.chosen(baseline.tried(rows, axes), axes)
+    caution = price.caution(some, axes, rows)
+    return [said.replace(f" {caution}", "") for said in sentences if caution and caution in said]
 
 
 def _among_all(rows: list[Result], axes: list[str]) -> list[str]:

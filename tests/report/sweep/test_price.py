@@ -36,14 +36,14 @@ def test_noise_and_what_was_asked_otherwise_is_no_price() -> None:
 
 def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
     rows = [row(p, 100, 0.1, prune=p, verdict="diverged", kl_mean=0.1) for p in ("knorm", "tova")]
-    assert price.caution(rows[:1], ["prune"], rows) == (
-        "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
-    )
+    said = "One prompt says how these runs compare, not which policy is better in general: for that, task=evaluate."
+    won, right = {**rows[0], "verdict": "drifted"}, [{**r, "answer": "right"} for r in rows]
+    for some, of in ((rows[:1], rows), ([won], [won, rows[1]]), (right[:1], right)):
+        assert price.caution(some, ["prune"], of) == said, "whoever wins, it is one prompt"
     for told in (
         price.caution(rows[:1], ["prune", "seed"], rows),
         price.caution(rows[:1], ["cache"], rows),
-        price.caution([{**rows[0], "verdict": "drifted"}], ["prune"], rows),
-        price.caution(rows[:1], ["prune"], [{**r, "answer": "right"} for r in rows]),
+        price.caution([{**rows[0], "verdict": "equivalent"}], ["prune"], rows),
         price.caution([], ["prune"], rows),
     ):
         assert told == ""
