@@ -1,5 +1,5 @@
-"""What is said beside the nearest point: which are as near, which has more of its tokens the same, and whether it is
-a control."""
+"""What is said beside the nearest point: which is nearer and refused, which are as near, which has more of its tokens
+the same, and whether it is a control."""
 
 from typing import Any
 
@@ -31,8 +31,9 @@ def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
     if not any(row.get("prune") == CONTROL for row in winners):
         mine = policies(mine, axes)
     said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
-    near = held(winners, axes, rows) or nearer(winners, axes, mine)
-    return list(filter(None, [*said, near, control(winners, axes, rows)]))
+    refused = held(winners, axes, rows)
+    near = "" if refused else nearer(winners, axes, mine)
+    return list(filter(None, [refused, *said, near, control(winners, axes, rows)]))
 
 
 def held(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

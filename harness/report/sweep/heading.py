@@ -135,17 +135,18 @@ def _chosen(
     said = f"{tally.sentence(mine, axes)} {conclusion.told(winners, axes, mine, so_far)}".strip()
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
-        pruning = baseline.beside_full(pruning, rows, axes)
-        return own, [pruning, *_beside(winners, axes, rows)]
+        return own, _beside(pruning, winners, axes, rows)
     if winners and not best:
-        said = baseline.beside_full(said, rows, axes)
-        return first, [said, *_beside(winners, axes, rows), price.sentence(winners, axes, rows)]
+        return first, [*_beside(said, winners, axes, rows), price.sentence(winners, axes, rows)]
     return first, [cells.conclusion(folder, rows)]
 
 
-def _beside(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
-    """What is said beside the points that are chosen."""
-    return [*agreement.each(winners, axes, rows), price.caution(winners, axes, rows)]
+def _beside(said: str, winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
+    """Which points are chosen, in sentences, with those that are nearer and refused; then what is said beside them."""
+    refused = agreement.held(winners, axes, rows)  # else who stops there takes the wrong point
+    below = [line for line in agreement.each(winners, axes, rows) if line != refused]
+    said = f"{baseline.beside_full(said, rows, axes)} {refused}".rstrip()
+    return [said, *below, price.caution(winners, axes, rows)]
 
 
 def _top(first: str, answer: str, rows: list[Row]) -> str:

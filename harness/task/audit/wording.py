@@ -84,6 +84,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     axes = variation.varied(rows) if rows else []
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
+    sentences = [*sentences, *_refused_last(sentences, rows or [], axes)]
     sentences = [*sentences, *_of_errors(sentences, rows or [])]
     sentences = [*sentences, *_of_all(sentences, rows or [], axes)]
     sentences = [*sentences, *_uncautioned(sentences, rows or [], axes)]
@@ -158,6 +159,17 @@ def _uncautioned(sentences: list[str], rows: list[Result], axes: list[str]) -> l
     some = overall.chosen(baseline.tried(rows, axes), axes)
     caution = price.caution(some, axes, rows)
     return [said.replace(f" {caution}", "") for said in sentences if caution and caution in said]
+
+
+def _refused_last(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while a nearer point that is refused came behind those that tie."""
+    some = overall.chosen(baseline.tried(rows, axes), axes)
+    held, *rest = agreement.each(some, axes, rows) or [""]
+    if not held or held != agreement.held(some, axes, rows):
+        return []
+    last = agreement.control(some, axes, rows)
+    before = " ".join([*(said for said in rest if said != last), held, last]).rstrip()
+    return [said.replace(" ".join([held, *rest]), before) for said in sentences]
 
 
 def _among_all(rows: list[Result], axes: list[str]) -> list[str]:

@@ -239,9 +239,9 @@ def test_over_seeds_the_setting_is_named_that_is_best_over_all_of_them() -> None
     assert "marked for each text (quantize=int4 where text=1" in summary.told(texts, {})[1]
 
 
-def test_a_nearer_point_that_is_refused_has_what_each_is_held_to_beside_the_one_that_is_chosen() -> (
-    None
-):
+def test_a_nearer_point_that_is_refused_has_what_each_is_held_to_beside_the_one_that_is_chosen(
+    tmp_path,
+) -> None:
     """The twins: one that is refused and further off, and a record of before, which said nothing of it."""
     codes = {
         "prune": "none",
@@ -263,6 +263,13 @@ def test_a_nearer_point_that_is_refused_has_what_each_is_held_to_beside_the_one_
     assert more in told and "prune=snapkv" in told
     before = told.replace(more, "").replace("  ", " ").strip()
     assert wording.older([told], before, rows) == before
+    tied = [*rows[:2], rows[2] | {"kl_mean": 0.5, "stored_bytes": 99}]
+    page = heading.told(tmp_path, tied, ["prune"], {}, 3, 0)[1]
+    assert page.partition("\n")[0].endswith(f"). {more}"), "on top of it"
+    told = summary.told(tied, {})[1]
+    assert f"). {more} The nearest ties with prune=knorm" in told, told
+    before = f"{told.replace(f'{more} ', '')} {more}"
+    assert wording.older([told], before, tied) == before, "a record that told it last"
     rows[0]["kl_mean"] = 0.9
     assert "refused" not in summary.told(rows, {})[1]
 
