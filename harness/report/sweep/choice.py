@@ -149,4 +149,6 @@ def lacking(axes: list[str], rows: list[Row]) -> list[list[Row]]:
 def marks(winners: list[Row], axes: list[str], rows: list[Row]) -> dict[str, str]:
     """The points that are marked: as best, or as no more than the nearest."""
     near = {row["point"] for some in lacking(axes, rows) for row in some}
+    if all(map(missed, others := [row for row in winners if row["point"] not in near])):
+        near |= {row["point"] for row in others}  # of what meets what is required
     return {r["point"]: "best nearest" if r["point"] in near else "best" for r in winners}

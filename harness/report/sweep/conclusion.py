@@ -84,7 +84,7 @@ def _best(
     """The best points, by what they are that, and the nearest to the full cache where these are others."""
     which = pointed(winners, axes, rows, other)
     if which.startswith(APART):
-        return f"The best{so_far}{which}"
+        return f"The {'nearest' if all(map(missed, winners)) else 'best'}{so_far}{which}"
     questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
     control = (
         not once

@@ -77,7 +77,7 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row], so_far: str =
         spread = f", {low:.3g} to {high:.3g}" * (low != high)
         facts.append(f"mean KL {median(values):.3g} nats in the median{spread}")
     short = short_of(rows)
-    what = "The nearest" if short else "The best"
+    what = "The nearest" if short or all(map(missed, best)) else "The best"
     return f"{short} {what} {over}{so_far}: {named} ({'; '.join(facts)}){same}.".strip()
 
 

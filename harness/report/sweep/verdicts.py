@@ -24,7 +24,7 @@ BEST = (
     "alike, unless one takes over ten times another's time per token in each of several questions. A control "
     "(prune=random) is not chosen where a policy is there. Where seeds alone ask something else and each has another "
     "best, the setting is marked that is best over all of them: by the same order, of how many of its points come "
-    "behind, then of medians. Where no point meets what is required or keeps the tokens, "
+    "behind, then of medians. Where no point meets what is required and keeps the tokens, "
     "what comes first by the same order is marked as the nearest."
 )
 NEAREST = (
@@ -41,6 +41,10 @@ def sections(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str
     if not axes:
         return []
     near = bool(best) and not why and all("nearest" in mark for mark in best.values())
+    ended = [int(row["exit_code"]) != 0 for row in rows if row["verdict"] not in STOPPED]
+    near = (
+        near and len(set(ended)) < 2
+    )  # else what meets what is required came first, be it further off
     said = [why * bool(best) or NEAREST * near, _both(rows)]
     block = _block(rows, axes, best, " ".join(filter(None, said)))
     rule = section("How the best is chosen", text=BEST, fold=True)

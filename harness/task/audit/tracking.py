@@ -165,6 +165,8 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     if held["tags"].get("best") == summed(folder, rows, formerly, list(older[0])).get("best"):
         best, marked = formerly, list(older[0])
         tables.append(summary.markdown(rows, ways, once=True))
+    axes = variation.varied(rows, ways)
+    tables += [wording.once_best(some, rows, axes) for some in tables]
     point = first(best, marked)
     ended = summed(folder, rows, point, marked, not missing, sentence)
     alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]
