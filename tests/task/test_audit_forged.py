@@ -306,7 +306,8 @@ def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(cop
     assert audit_page._differing([forged]) == f"{said} is 0.5, another value was sealed"
     again = {"what": "metrics.top1_agreement", "found": 1.0}
     told = audit_page._differing([forged, again])
-    assert told == f"{said} 1 -> 0.5 (run again it is the original)"
+    follow = "1 more difference follows from that"
+    assert told == f"{said} 1 -> 0.5 (run again it is the original); {follow}"
     other = again | {"found": 0.75}  # not what was sealed, whatever it is
     assert audit_page._differing([forged, other]) == audit_page._differing([forged])
     assert f"sealed digest {seal['metrics.top1_agreement']}" in forged["explanation"]

@@ -42,6 +42,7 @@ def write(
     apart."""
     result = result or {}
     rows = explaining(document["differences"])
+    following = edits.parts(rows).following
     columns = ["what", "recorded", "found", "explanation"]
     if any("point" in d for d in rows):
         columns.insert(0, "point")
@@ -54,7 +55,7 @@ def write(
             if not document.get("uncompared")
             else FOUND_PARTLY,
             columns=[HEADS.get(c) or plain(c) for c in columns],
-            rows=[[_cell(d, c, rows) for c in columns] for d in rows],
+            rows=[[_cell(d, c, rows, following) for c in columns] for d in rows],
         )
     ]
     alike: dict[str, list[str]] = {}  # points that share what changed
@@ -235,12 +236,13 @@ def explaining(differences: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(differences, key=lambda d: (points.index(d.get("point")), d["what"] != "run"))
 
 
-def _cell(difference: dict[str, Any], column: str, rows: list[dict[str, Any]]) -> str:
-    """One cell of the table; of an edited value what was sealed, where another row of `rows` has it, and of what that
-    edit explains that it does."""
+def _cell(
+    difference: dict[str, Any], column: str, rows: list[dict[str, Any]], following: list[edits.Row]
+) -> str:
+    """One cell of the table; of an edited value what was sealed, where another row of `rows` has it, and of what such
+    an edit explains (`following`) that it does."""
     known = edits.sealed(difference, rows, _value) if column == "found" else ""
-    edited = [row for row in rows if edits.is_edit(row)]
-    if column == "explanation" and edits.follows(difference, edited):
+    if column == "explanation" and any(difference is row for row in following):
         return f"{_told(difference, column)}: this follows from the edit"
     return known or _told(difference, column)
 

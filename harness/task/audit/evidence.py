@@ -243,7 +243,7 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
         data = digest_bytes(table.read_bytes()) if table.is_file() else "missing"
         if seal and seal.get(name) != data:
             why = f"the table was edited after the sweep; sealed digest {seal.get(name)}"
-            yield Finding(name, data, "another table was sealed", why)
+            yield Finding(name, data, edits.TABLE, why)
 
 
 def _answers(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
