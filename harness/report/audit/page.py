@@ -10,6 +10,7 @@ from harness import machine
 from harness.report import footer, names
 from harness.report.audit import clause, edits
 from harness.report.audit import figures as audited
+from harness.report.audit.figures import listed
 from harness.report.html import cell, link, page, section
 from harness.report.names import plain
 from harness.report.terminal.console import number, tabled
@@ -29,6 +30,7 @@ REDRAWN = "its report, drawn again from its evidence; nothing was run"  # of an 
 UNPLACED = (
     "What may have changed since is not known, so its figures are held to what rounding explains."
 )
+FAILED = "Not compared of {}: what fails says neither where it ran nor any figure, and its second run failed too."
 FOUND = "None: every claim of the record was found again."
 GONE = "sweep.json: finished"  # a row, which says which points are gone
 FOUND_PARTLY = "None in what was compared; what was not is named below, under what cannot be known."
@@ -60,8 +62,11 @@ def write(
     ]
     alike: dict[str, list[str]] = {}  # points that share what changed
     unknown: list[str] = []  # points of which it was not recorded, or not again
+    failed = [p for p, told in document.get("evidence", {}).items() if told.get("came") == "failed"]
     for point, changed in document["environment"].items():
         nowhere = not document.get("evidence", {}).get(point, {"where": True})["where"]
+        if nowhere and point in failed:
+            continue
         if nowhere or any(c["what"] == "environment" for c in changed):
             unknown.append(point)
         else:
@@ -73,6 +78,9 @@ def write(
                 "The environment: not recorded", text=f"Nothing was compared of {of}. {UNPLACED}"
             )
         )
+    if failed:
+        runs = listed([names.folder(p) for p in failed]) if len(failed) > 1 or alike else "the run"
+        sections.append(section("The environment: of what failed", text=FAILED.format(runs)))
     for shared, points in alike.items():
         changed = sorted(json.loads(shared), key=lambda c: not c["decisive"])
         sections.append(
@@ -148,7 +156,11 @@ def _again(folder: Path, evidence: dict[str, Any]) -> list[dict[str, Any]]:
                 section(title, text=FLOORS, columns=["what", "at most"], rows=floors, fold=True)
             )
     if alike:
-        places = dict.fromkeys(_where(evidence[point]["where"]) for point, *_ in alike)
+        ends: dict[str, list[str]] = {}  # where each ran, or that it came to no end
+        for point, *_ in alike:
+            ends.setdefault(_where(evidence[point]["where"]), []).append(names.folder(point))
+        some = len(ends) > 1
+        places = [f"{listed(points)}: {place}" if some else place for place, points in ends.items()]
         text = " ".join(["Every figure is the same to the last digit.", *places])
         title = f"Run again, the same: {machine.many(len(alike), 'run')}"
         columns = ["point", "figures", HEADS["recorded"], HEADS["again"], "record"]

@@ -174,3 +174,27 @@ def test_a_record_of_another_form_is_counted_without_the_blocks_that_have_it():
         assert told["figures"] <= figures.told(sound, sound)["figures"]
         assert block not in figures.shaped({**sound, block: value})
     assert figures.shaped("a text") == {}
+
+
+def test_of_points_that_failed_nothing_is_said_of_figures_and_each_place_names_its_points(tmp_path):
+    """And its twin, of which all ended, names none."""
+    for name, result in (
+        ("r", {"verdict": "exact", "metrics": {"kl_max": 0.0}}),
+        ("f", {"verdict": "failed", "stages": []}),
+    ):
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+
+    def told(file: str, **more) -> dict:
+        sides = {side: {"result.json": {"file": f"{file}.json"}} for side in ("recorded", "again")}
+        return {"record": "ab" * 32, "where": {}, "floors": {}, **sides, **more}
+
+    ended, failed = told("r", where={"platform": "Linux", "threads": 2}), told("f", came="failed")
+    document = {"verdict": "same", "run": "runs/s", "points": 3, "compared": "bitwise", "differences": [],
+                "environment": {p: [] for p in "012"}, "evidence": {"0": ended, "1": failed, "2": ended}}  # fmt: skip
+    audit.write(tmp_path / "report.html", document)
+    page = (tmp_path / "report.html").read_text()
+    assert ".../0 and .../2: On Linux" in page and ".../1: It did not come to its end." in page
+    assert audit.FAILED.format(".../1") in page and audit.UNPLACED not in page
+    audit.write(tmp_path / "report.html", document | {"evidence": dict.fromkeys("012", ended)})
+    page = (tmp_path / "report.html").read_text()
+    assert "The environment: of what failed" not in page and ".../0" not in page
