@@ -76,7 +76,7 @@ NAMES = {
     "evaluate.divergence_step": "tokens said before the first other one",
     "evaluate.per_token_s": "seconds per token",
 }
-FLOOR = "noise floor:  how far rounding alone parts two right ways to compute the same"
+FLOOR = "noise floor:  how far two right ways to compute the same thing differ"
 
 
 def folder(point: object) -> str:
