@@ -8,8 +8,8 @@ from harness.snapshot.cells import RIGHT, WORSE, best, full, good, is_full, name
 from harness.snapshot.result import CELL
 
 SAFE = (
-    "by right answers it is not measurably worse than the full cache, nor "
-    f"{100 * WORSE:g} percentage points below it"
+    "by right answers it is not measurably worse than the full cache and "
+    f"less than {100 * WORSE:g} percentage points below it"
 )  # what a cell is chosen for
 CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
 BLIND = 0.1  # share of answers that could be lost unseen, from which on what is said of safety begins with that

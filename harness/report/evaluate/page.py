@@ -44,6 +44,10 @@ ASKING = (
 )
 
 Row = dict[str, Any]
+AGAINST = (
+    "The mean difference with its 95% interval; one that holds 0 tells nothing apart, though with few prompts a large "
+    f"loss may hide in it. A cell is a safe choice where {choice.SAFE}."
+)
 
 
 def sections(
@@ -87,8 +91,7 @@ def sections(
         ),
         section(
             "Against the full cache, prompt by prompt",
-            text="The mean difference with its 95% interval; one that holds 0 tells nothing apart. So few prompts "
-            f"may still have cost a lot, so a cell is a safe choice where {choice.SAFE}.",
+            text=AGAINST,
             columns=["cell", "asked", "of", "difference", "from", "to", "in", ""],
             rows=_differences(rows),
         ),

@@ -110,6 +110,8 @@ def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
     )
     lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
     assert lines == ["not told apart, but 6.2 percentage points down", "not told apart"]
+    safe = "A cell is a safe choice where by right answers it is not measurably worse than the full cache and less than 5 "
+    assert evaluate.AGAINST.endswith(f"{safe}percentage points below it.")
 
 
 def test_tokens_without_text_are_shown_by_their_numbers() -> None:
