@@ -195,9 +195,16 @@ def _differing(rows: list[dict[str, Any]]) -> str:
     missing = [f"{row['explanation']} ({_first(row)})" for row in gone]
     if edited := edits.told(rest, _value):
         return "; ".join([*missing, edited])
-    told = missing or [_first(rows[0])]
+    told = missing or [_first(row) for row in [rows[0], *_inside(rows)]]
     more = len(rows) - len(told)
     return "; ".join([*told, *[f"and {machine.many(more, 'more difference')}"] * bool(more)])
+
+
+def _inside(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first of the rows that say what is wrong in a file, where the first of all says that it was edited."""
+    file, point = f"{rows[0]['what']}: ", rows[0].get("point")
+    inside = [r for r in rows[1:] if r["what"].startswith(file) and r.get("point") == point]
+    return inside[:1] if rows[0]["found"] == edits.FILE else []
 
 
 def _first(row: dict[str, Any]) -> str:

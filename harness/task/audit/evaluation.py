@@ -5,21 +5,23 @@ is made from them again, so that no row and no sentence can be edited alone, whe
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from harness.pipeline.evaluation.answers import SHOWN, differ
-from harness.pipeline.evaluation.record import ANSWERS, ASKED, Evaluation
+from harness.pipeline.evaluation.record import ANSWERS, ASKED, FILES, Evaluation
 from harness.pipeline.evaluation.rows import Row
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate.page import conclusion, name
+from harness.snapshot import record as records
 from harness.snapshot.result import CELL, ROWS, UNJUDGED, finite
-from harness.task.audit.derivation import ALONE, prints, words
+from harness.task.audit.derivation import ALONE, ours, prints, words
 from harness.task.audit.finding import Finding
 from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
 
@@ -63,6 +65,16 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
     if exact and not others:
         again = _rows(was.rows, now.rows, exact, ("per_token_s",), AGAIN)
         yield from (finding for finding in again if finding.what not in named)
+
+
+def told(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
+    """What of an evaluation in `point` whose seal is broken its own words, answers and averages do not give: which
+    answers were edited, and which cells say something else than the answers do."""
+    ended = result.get("task") == "evaluate" and "stages" not in result
+    files = {what for what, was, _ in records.broken(point) if was is not None}
+    if ended and files & {*FILES}:
+        was = Evaluation.read(result, point.joinpath)
+        yield from _following(was, was.asking, True, ours(result))
 
 
 def _following(

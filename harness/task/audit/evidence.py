@@ -17,7 +17,7 @@ from harness.report.audit import edits
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit import server
+from harness.task.audit import evaluation, server
 from harness.task.audit.difference import changes, formed
 from harness.task.audit.finding import Finding
 from harness.task.audit.source import read
@@ -36,6 +36,7 @@ def verified(
             continue  # a note beside a record claims nothing
         yield edited(what, was, now, read(point / "result.json"))
     result, record = read(point / "result.json"), read(point / records.NAME)
+    yield from formed(evaluation.told(point, result))
     if not (_misconfigured(result) and not _sound(point, cfg.plugins)):
         yield from _configuration(point, record.get("config"), cfg.plugins)
     yield from formed(_snapshot(point, result))

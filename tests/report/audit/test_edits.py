@@ -155,3 +155,7 @@ def test_a_file_that_was_edited_is_said_to_be() -> None:
     assert audit.sentence(document).startswith(
         "1 run: report.html was edited after the record was sealed."
     )
+    mark = {"what": "report.html: a mark", "recorded": 1.0, "found": 0.0, "explanation": "e"}
+    both = audit._differing([row, mark, {**mark, "what": "other"}])
+    told = "report.html was edited after the record was sealed; report.html: a mark: recorded 1"
+    assert both.startswith(told) and both.endswith("; and 1 more difference"), both

@@ -173,6 +173,23 @@ def test_the_record_is_the_same_and_the_second_run_went_on_from_nothing(runs) ->
     )
 
 
+def test_of_edited_answers_it_is_told_which_mark_is_wrong_and_which_cell_says_otherwise(
+    copy,
+) -> None:
+    """Without a second run: a likelihood, which no word gives again, by its cell. Nothing of answers as they were."""
+    result = record.read(copy / "result.json")
+    assert list(evaluation.told(copy, result)) == []
+    honest = (copy / "answers.jsonl").read_text()
+    answers(marked)(copy)
+    named = {f.what: (f.recorded, f.found) for f in evaluation.told(copy, result)}
+    ((mark, values),) = [(k, v) for k, v in named.items() if k.startswith("answers.jsonl: ")]
+    assert mark.startswith("answers.jsonl: ") and mark.endswith(": contains")
+    assert values == (1.0, 0.0) and any("contains: value" in what for what in named)
+    (copy / "answers.jsonl").write_text(honest)
+    answers(likely)(copy)
+    assert any(" nll: value" in f.what for f in evaluation.told(copy, result))
+
+
 def test_the_auditors_evidence_holds_the_answers(runs, tmp_path) -> None:
     """Whoever edits those of the second run is told what the report does not say."""
     audit = Path(shutil.copytree(runs[1], tmp_path / "audit"))
