@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
-from harness.config.choice import chosen, unheeded
+from harness import variants
+from harness.config.choice import chosen, readable, unheeded
 from harness.config.grid import jobs, repeated
 from harness.config.literal import TEXTS, decoded, texts
+
+EVALUATION = "evaluate"  # a task
 
 
 def of_sweep(overrides: Sequence[str]) -> list[str]:
@@ -20,6 +23,8 @@ def of_sweep(overrides: Sequence[str]) -> list[str]:
         told.append("seed draws nothing with sampling=greedy")
         if "random" in chosen("prune", overrides):
             told[-1] += "; prune=random draws by prune.seed"
+        if any("seed" in readable("prompt", option) for option in _questions(overrides)):
+            told[-1] += "; the questions are drawn by prompt.seed"
     for key, twice in repeated(overrides).items():
         told.append(f"{key}={', '.join(twice)} is there more than once, and is run as often")
     for key, deaf in unheeded(overrides).items():
@@ -29,6 +34,12 @@ def of_sweep(overrides: Sequence[str]) -> list[str]:
 
 
 def _greedy(overrides: Sequence[str]) -> bool:
-    """Whether no point of the main line draws anything by `seed`."""
-    task, sampling = (chosen(group, overrides) for group in ("task", "sampling"))
-    return task == ["experiment"] and sampling == ["greedy"]
+    """Whether no point, of the main line or an evaluation, draws anything by `seed`."""
+    tasks, sampling = (chosen(group, overrides) for group in ("task", "sampling"))
+    return {*tasks} <= {"experiment", EVALUATION} and sampling == ["greedy"]
+
+
+def _questions(overrides: Sequence[str]) -> list[str]:
+    """The prompts that an evaluation asks; none of another task."""
+    known = {*variants.options("prompt")} if EVALUATION in chosen("task", overrides) else set()
+    return [option for option in chosen("prompt", overrides) if option in known]

@@ -208,6 +208,13 @@ def test_the_heading_says_what_would_else_happen_in_silence():
         said == "note:    seed draws nothing with sampling=greedy; prune=random draws by prune.seed"
     )
     assert lines._unsaid(["prune=random", "seed=1"]) == []
+    (said,) = lines._unsaid(["task=evaluate", "prompt=recall", "seed=1,2"])
+    assert said.endswith(
+        "seed draws nothing with sampling=greedy; the questions are drawn by prompt.seed"
+    )
+    (said,) = lines._unsaid(["task=evaluate", "prompt=jsonl", "prompt.path=x", "seed=1,2"])
+    assert said.endswith("with sampling=greedy"), "questions of a file are not drawn"
+    assert lines._unsaid(["task=repeat", "seed=1,2"]) == []
     said = lines._unsaid(["prune=glob(k*)", "prune=none,knorm", "prune.ratio=0.5"])
     assert said == ["note:    prune.ratio is not read by prune=none, which runs without it"]
     assert lines._unsaid(["prune=glob(k*)", "prune.ratio=0.5"]) == []
