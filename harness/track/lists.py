@@ -28,6 +28,19 @@ def options(config: Mapping[str, Any]) -> dict[str, str]:
     return {key: joined(list(dict.fromkeys(several))) for key, several in lists.items() if several}
 
 
+def of_sweep(config: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, str]:
+    """The same of a sweep, with all that its points take of a list that it varies; none of a list of which it varies
+    an entry, or that refers to other keys. axes: key -> what was typed."""
+    task = dict(config.get("task") or {})
+    for key, typed in axes.items():
+        group, _, name = key.partition(".")
+        if group == "task" and name.partition(".")[0] in task:
+            held = [literal.values(found) or [] for found in LIST.findall(typed)]
+            task[name.partition(".")[0]] = [value for values in held for value in values]
+    told = options({**config, "task": task})
+    return {key: values for key, values in told.items() if "${" not in values}
+
+
 def joined(values: Sequence[Any]) -> str:
     """A list in the one notation that parameters have: `none, keydiff`; as JSON where its values are no plain words."""
     words = [value if isinstance(value, str) else json.dumps(value) for value in values]

@@ -66,7 +66,8 @@ def fixed(sweep: Path) -> dict[str, str]:
 
 
 def parameters(sweep: Path) -> list[tuple[str, str]]:
-    """The parameters of a sweep's run: its axes, what was typed beside them, its task and its model."""
+    """The parameters of a sweep's run: its axes, what was typed beside them, its task and its model, and the options
+    of a task that takes several, as its points have them."""
     import yaml
 
     tree = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
@@ -74,7 +75,9 @@ def parameters(sweep: Path) -> list[tuple[str, str]]:
     told = fixed(sweep)
     if told.get("model") == contents.PLACED and "model.path" in told:
         told["model"] = Path(told["model.path"]).name
-    every = {**named, **told, **contents.axes(sweep)}
+    axes = contents.axes(sweep)
+    several = {} if "task" in axes else lists.of_sweep(tree, axes)
+    every = {**named, **several, **told, **axes}
     return [
         (contents.safe(k), lists.spaced(v)[: contents.PARAM_LIMIT])
         for k, v in list(every.items())[: contents.PARAMS]

@@ -91,6 +91,24 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     assert dict(parent.untold(client, run_id, tmp_path)).keys() == params.keys() - {"seed"}
 
 
+def test_a_sweep_of_evaluations_has_the_options_of_its_points(tmp_path) -> None:
+    def params(*typed: str) -> dict[str, str]:
+        task = {"name": "evaluate", "prunes": ["none", "tova"], "budgets": [0.25], "caches": [],
+                "quantizers": ["${quantize.name}"]}  # fmt: skip
+        told = {"hydra": {"overrides": {"task": list(typed)}}, "task": task}
+        (tmp_path / "multirun.yaml").write_text(json.dumps(told))
+        return dict(parent.parameters(tmp_path))
+
+    told = params("task.prunes=[keydiff],[snapkv,keydiff]", "seed=1,2", "cache=manual,view")
+    assert (told["prune"], told["prune.ratio"]) == ("keydiff, snapkv", "0.25")
+    assert told["task.prunes"] == "[keydiff], [snapkv, keydiff]", "as it was typed"
+    assert told["cache"] == "manual, view", "no list of the task says another"
+    assert "quantize" not in told, "a name of another key is no option"
+    assert params("seed=1,2")["prune"] == "none, tova"
+    assert "prune.ratio" not in params("task.budgets.0=interval(0.1,0.9)")
+    assert "prune" not in params("task=evaluate,experiment"), "each task has its own"
+
+
 @pytest.mark.parametrize(
     "typed, points",
     [
