@@ -35,8 +35,10 @@ def unheeded(name: str, uri: str | None) -> str:
     if name != "mlflow" or uri is not None:
         return ""
     passed = [variable for variable in KEYS if os.environ.get(variable)]
-    said = (f"{variable} is not heeded, {KEYS[variable]}=${variable} is" for variable in passed)
-    return "; ".join(said)
+    said = (
+        f"{variable} is not heeded; to use it: {KEYS[variable]}=${variable}" for variable in passed
+    )
+    return ". ".join(said)
 
 
 def check(track: TrackConfig) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config import tracking
 from harness.snapshot import record
 from harness.track import empty_store
 
@@ -81,12 +82,22 @@ def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(
     ) == 1, notes
 
 
+def test_each_variable_that_is_passed_over_is_told_with_the_key_to_give(monkeypatch) -> None:
+    for name in tracking.KEYS:
+        monkeypatch.setenv(name, "x")
+    assert tracking.unheeded("mlflow", None) == (
+        "MLFLOW_TRACKING_URI is not heeded; to use it: track.uri=$MLFLOW_TRACKING_URI. "
+        "MLFLOW_EXPERIMENT_NAME is not heeded; to use it: track.experiment=$MLFLOW_EXPERIMENT_NAME"
+    )
+    assert tracking.unheeded("mlflow", "sqlite:///mine.db") == ""
+
+
 @pytest.mark.slow
 def test_a_server_that_only_the_environment_names_is_not_passed_over_in_silence(
     harness, place, monkeypatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    said = "MLFLOW_TRACKING_URI is not heeded, track.uri=$MLFLOW_TRACKING_URI is"
+    said = "MLFLOW_TRACKING_URI is not heeded; to use it: track.uri=$MLFLOW_TRACKING_URI"
     for more in (("seed=1",), ("-m", "seed=1,2")):
         assert said in harness(*more, "task=save", "name=s", "track=mlflow").out
     empty_store.put(place / "mine.db")
