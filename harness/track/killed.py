@@ -94,7 +94,10 @@ def finished(folder: Path) -> str:
 
 def _tags(folder: str, job: dict[str, Any], read: dict[str, Any]) -> dict[str, str]:
     again = description.commanded(job["again"])
-    place = f"Folder: `{shown(Path(folder))}`\n\n" * Path(folder).is_dir()
+    where, there = provenance.tags(Path(folder), shown(Path(folder))), Path(folder).is_dir()
+    place = f"Folder: `{where['folder']}`\n\n" * there
+    if not there:  # nothing finished was in it
+        del where["folder"]
     said = f"{job['reason'][:1].upper()}{job['reason'][1:]}"
     model = models.named(read)
     return {
@@ -103,7 +106,7 @@ def _tags(folder: str, job: dict[str, Any], read: dict[str, Any]) -> dict[str, s
         "conclusion": said[: contents.PARAM_LIMIT],
         "reason": job["reason"][: contents.PARAM_LIMIT],
         "task": job["options"]["task"],
-        **provenance.tags(Path(folder), shown(Path(folder))),
+        **where,
         **provenance.source(job.get("commit")),
         "mlflow.note.content": f"**{WORD}**: {job['reason']}\n\n{place}{again}",
     }

@@ -100,6 +100,7 @@ def test_what_a_job_without_a_last_word_had_finished_is_told(tmp_path) -> None:
     stopped.begin(str(gone), **stopped.known({"name": "x"}, gone, {"task": "experiment"}))
     stopped.settle(lambda config: Store(), None)
     assert "Folder:" not in told[1]["mlflow.note.content"], "it was removed: nothing was in it"
+    assert tags["folder"] == str(tmp_path) and "folder" not in told[1] and "host" in told[1]
 
 
 def test_what_a_job_had_read_by_then_are_its_inputs(tmp_path) -> None:

@@ -94,8 +94,10 @@ def test_what_was_stopped_before_its_end_has_nothing_to_audit(harness, place):
     left = place / "runs" / "left"
     killed = client.create_run("1", tags={"folder": "runs/left", "directory": str(place)})
     client.set_terminated(killed.info.run_id, "KILLED")
+    gone = client.create_run("1")  # with its folder
+    client.set_terminated(gone.info.run_id, "KILLED")
     (left / ".hydra").mkdir(parents=True)
-    for which in (killed.info.run_id, left):
+    for which in (killed.info.run_id, gone.info.run_id, left):
         done = harness("task=audit", f"run={which}", track="mlflow")
         assert done.code == 2, done.out
         assert "stopped before it had a result: there is nothing to audit." in done.out

@@ -83,6 +83,8 @@ def _unrecorded(cfg: Config, run: Run | None, above: Run | None) -> str:
             f" is a {part} ({printable(run['name'])}) of run {above['id']}, whose record holds it; audit "
             f"that: task=audit run={above['id']}{_there(cfg)}"
         )
+    if run["status"] == "KILLED" and not unfinished.claims(run):  # and left no folder
+        return f" ({printable(run['name'])}) {unfinished.NOTHING}"
     return (
         f": {store} has it ({printable(run['name'])}), with no folder, so nothing here recorded it."
     )
