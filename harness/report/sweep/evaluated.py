@@ -7,8 +7,7 @@ from typing import Any
 
 from harness import machine
 from harness.report.picture import plots
-from harness.report.sweep import variation
-from harness.report.sweep.variation import CHOICE, FIGURES
+from harness.report.sweep.variation import CHOICE, FIGURES, asks, group, is_seed
 from harness.snapshot.cells import best, name, nearest
 from harness.snapshot.objective import directions, front, shown
 from harness.snapshot.result import CELL, DONE, ROWS
@@ -50,30 +49,38 @@ def sought(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
     return [RIGHT, BYTES, KL] if any(row.get(CHOICE) for row in rows) else [*ways]
 
 
-def chosen(rows: list[Row], axes: list[str]) -> Row | None:
-    """The point to choose: the smallest that is safe, else the nearest; None where points were asked different things,
-    or have no cells."""
-    some = [row for row in rows if row.get(CHOICE)]
-    if not some or any(map(variation.asks, axes)):
-        return None
+def chosen(rows: list[Row], axes: list[str], each: bool = False) -> list[Row]:
+    """The points to choose: the smallest that is safe, else the nearest; where nothing but seeds was asked that one of
+    each, if it has the same options and cell under every seed. None where points were asked other things, or have no
+    cells. each: as older versions told it, which chose none over seeds."""
+    asked, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
+    some = [[r for r in mine if r.get(CHOICE)] for mine in group(rows, asked).values()]
+    if not all(some) or not all(map(is_seed, asked)) or (asked and (each or not options)):
+        return []
+    best = [*map(_best, some)]
+    return best if len({(*(str(r[a]) for a in options), r[CHOICE]) for r in best}) == 1 else []
+
+
+def _best(some: list[Row]) -> Row:
     safe = [row for row in some if row[SAFE]]
     small = min(safe, key=lambda row: (row[BYTES], -row[RIGHT]), default=None)
     return small or max(some, key=lambda row: (row[RIGHT], -row[BYTES]))
 
 
 def words(rows: list[Row], axes: list[str]) -> str:
-    """How many points have a safe choice, and which is the one of all: `2 of 3 safe: keydiff 25% 100% right`; of
-    points that were asked different things which each comes to, if it is the same: `2 of 2 safe: keydiff 25% in each`.
+    """How many points have a safe choice, and which is the one of all: `2 of 3 safe: keydiff 25% 100% right` (over seeds
+    the least and the most, `92% to 100% right`); of points that were asked different things which each comes to, if it is the same: `2 of 2 safe: keydiff 25% in each`.
     Empty where none has cells."""
     asked = [row for row in rows if CHOICE in row]
     some = [row for row in asked if row[CHOICE]]
     if not some:
         return f"nothing to choose in {machine.many(len(asked), 'point')}" * bool(asked)
-    safe, one = sum(row[SAFE] for row in some), chosen(rows, axes)
+    safe, best = sum(row[SAFE] for row in some), chosen(rows, axes)
     told = f"{safe or 'none'} of {len(some)} safe"
-    share = f"{100 * one[RIGHT]:.3g}% right" if one else ""
-    if one:
-        told += f": {one['cell']} {share}" if safe else f", {share} at most"
+    if best:
+        ends = (of(row[RIGHT] for row in best) for of in (min, max))
+        share = " to ".join(dict.fromkeys(f"{100 * end:.3g}%" for end in ends)) + " right"
+        told += f": {best[0][CHOICE]} {share}" if safe else f", {share} at most"
     elif safe == len(some) and len({row[CHOICE] for row in some}) == 1:
         told += f": {some[0][CHOICE]}{EACH}"
     stopped = [row["outcome"] for row in rows if CHOICE not in row and row["outcome"] != DONE]

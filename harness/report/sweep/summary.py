@@ -143,9 +143,9 @@ def winners(
     setting which is best over the seeds."""
     axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
     if not once and evaluated.words(rows, axes):
-        if not (point := evaluated.chosen(rows, axes)):
-            return {}, []
-        return {point["point"]: "best" if point[evaluated.SAFE] else "best nearest"}, [point]
+        some = evaluated.chosen(rows, axes, each)
+        marks = {r["point"]: "best" if r[evaluated.SAFE] else "best nearest" for r in some}
+        return marks, some if len(some) == 1 else []
     mine = rows if once else baseline.tried(rows, axes)
     choose = overall.of_each if each else overall.chosen
     some = best or (choice.leading(mine, axes, True) if once else choose(mine, axes))
@@ -194,7 +194,7 @@ def markdown(
     ways = dict(ways or {})
     axes, alone = variation.varied(rows, ways), searched(rows, ways)
     if not once and evaluated.words(rows, axes):
-        return evaluated.markdown(rows, axes, ways, winners(rows, ways)[0])
+        return evaluated.markdown(rows, axes, ways, winners(rows, ways, each=each)[0])
     best, marks = (
         {id(rows[place]) for place in front(rows, ways)},
         winners(rows, ways, once, each)[0],

@@ -155,11 +155,12 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
     spread = seeds.told(rows, variation.varied(rows, ways))
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
-    tables, unnamed = [table, summary.markdown(rows, ways, each=True)], wording.unnamed(words)
+    tables = [table, summary.markdown(rows, ways, each=True)]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     alike = seeds.alike(rows, variation.varied(rows, ways), marked)
+    unnamed = wording.unnamed(words, bool(alike))
     older = summary.winners(rows, ways, once=True)
     formerly = older[1][0]["point"] if older[1] else ""
     if held["tags"].get("best") == summed(folder, rows, formerly, list(older[0])).get("best"):

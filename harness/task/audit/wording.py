@@ -70,9 +70,11 @@ def best_first(said: str) -> str:
     return COUNTS.sub(ordered, said)
 
 
-def unnamed(words: str) -> str:
-    """How many points are safe, as older versions told it that named no cell of points which were asked different things."""
-    return re.sub(rf"(?<= safe): \S.*{evaluated.EACH}$", "", words)
+def unnamed(words: str, over_seeds: bool = False) -> str:
+    """How many points are safe, as older versions told it that named no cell of points which were asked different
+    things. over_seeds: these were seeds, of which another has the same best cell."""
+    cell = r": \S.*|, \S.* at most" if over_seeds else rf": \S.*{evaluated.EACH}"
+    return re.sub(rf"(?<= safe)(?:{cell})$", "", words)
 
 
 def once_named(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 
-from harness.report.sweep import cells, evaluated, search, summary
+from harness.report.sweep import cells, evaluated, search, seeds, summary, variation
 from harness.report.sweep import page as pages
 from harness.task.audit import wording
 from harness.track.totals import totals
@@ -94,6 +94,26 @@ def test_a_point_that_failed_is_told_and_points_asked_other_things_have_no_one_b
     assert words == "2 of 2 safe: keydiff 50% in each" and best == ""
     assert wording.unnamed(words) == "2 of 2 safe", "as older versions told it"
     assert wording.unnamed("2 of 3 safe: knorm 25% 100% right").endswith("knorm 25% 100% right")
+
+
+def test_one_choice_under_every_seed_is_best_and_has_the_medians(tmp_path) -> None:
+    cells = [("snapkv", 0.5), ("snapkv", 0.25), ("keydiff", 1.0), ("keydiff", 1.0)]
+    points = [[(name, 0.25, right, 1e5 + place, 1 - right)] for place, (name, right) in enumerate(cells)]  # fmt: skip
+    grid = [row | {"prompt.seed": place % 2} for place, row in enumerate(sweep(tmp_path, points))]
+    rows, (words, _, table, best) = said(tmp_path, grid)
+    assert words == "2 of 4 safe: keydiff 25% 100% right"
+    assert best == "", "no point alone"
+    marked = list(summary.winners(rows, {})[0])
+    alike = seeds.alike(rows, variation.varied(rows), marked)
+    assert marked == alike == ["2", "3"] and "**3** (best)" in table
+    figures = {k: v for k, v, _ in totals(rows, evaluated.sought(rows, {}), (), best, alike)}
+    assert (figures["best/contains"], figures["best/kv_bytes"]) == (1, 100_002.5)
+    assert wording.unnamed(words, True) == "2 of 4 safe", "as older versions told it"
+    assert "(best)" not in summary.markdown(rows, {}, each=True), "as they did"
+    other = [*grid[:2], *(row | {"task.prunes": "[random]"} for row in grid[:2])]
+    assert said(tmp_path, other)[1][0] == "none of 4 safe, 25% to 50% right at most"
+    unlike = [row | {"prompt.seed": seed} for row, seed in zip(grid, (1, 2, 3, 4))]
+    assert said(tmp_path, unlike)[1][0] == "2 of 4 safe", "each seed has another best"
 
 
 def test_a_search_says_itself_what_is_best(tmp_path) -> None:
