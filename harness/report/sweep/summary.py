@@ -267,6 +267,8 @@ def closing(
         lines += [say.labelled("note", note) for note in notes if note]
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
+    elif spread and set(counts(rows)) == {DONE} and not best:  # as its run is told
+        lines.append(say.labelled("conclusion", spread))
     lines += _failed(folder, rows)
     place, left = _here(folder), ""
     if total and len(rows) < total:

@@ -116,6 +116,15 @@ def test_one_choice_under_every_seed_is_best_and_has_the_medians(tmp_path) -> No
     assert said(tmp_path, unlike)[1][0] == "2 of 4 safe", "each seed has another best"
 
 
+def test_the_console_says_of_a_grid_over_seeds_what_its_run_is_told(tmp_path) -> None:
+    cell = [("keydiff", 0.25, 1.0, 100_000, 0.0)]
+    grid = [row | {"prompt.seed": seed, "evaluate.contains": 1.0} for seed, row in enumerate(sweep(tmp_path, [cell, cell]))]  # fmt: skip
+    spread = seeds.told(grid, ["prompt.seed"])
+    said = " ".join(" ".join(summary.closing(tmp_path, grid, 2, [], spread=spread)).split())
+    assert f"conclusion: {spread}" in said and spread.startswith("2 points over prompt.seed: all done, share")  # fmt: skip
+    assert "conclusion" not in "".join(summary.closing(tmp_path, grid, 2, []))
+
+
 def test_a_search_says_itself_what_is_best(tmp_path) -> None:
     rows = sweep(tmp_path, [[("keydiff", 0.5, 1.0, 200_000, 0.0)]])
     asked = "hydra: {sweeper: {direction: [maximize]}}\nreport: {objectives: [evaluate.contains]}\n"
