@@ -72,7 +72,8 @@ def _run(argv: list[str]) -> int:
         extras.for_launcher(argv)
         job = sweep.Job(config.register())
         config.check_typed(arguments.parted(argv)[1])
-        swept = bool({*arguments.MULTIRUN} & {*argv})
+        if swept := bool({*arguments.MULTIRUN} & {*argv}):
+            config.once(arguments.parted(argv)[1])
         sys.argv[1:] = argv = preview.one_point(argv)
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"

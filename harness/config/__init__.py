@@ -3,7 +3,7 @@
 from harness.config.choice import check_typed, chosen, unheeded
 from harness.config.compose import check_keys, composed, recorded, register, settled, typed
 from harness.config.explain import explain
-from harness.config.grid import jobs, repeated
+from harness.config.grid import jobs, once, repeated
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
 from harness.config.sampling import SamplingConfig
@@ -58,6 +58,7 @@ __all__ = [
     "conf_dir",
     "explain",
     "jobs",
+    "once",
     "one_of",
     "option",
     "options",

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from harness import variants
+from harness.config.literal import typed
 from harness.errors import ConfigProblem
 
 
@@ -46,6 +47,24 @@ def repeated(overrides: Sequence[str]) -> dict[str, list[str]]:
     return {key: twice for key, twice in several.items() if twice}
 
 
+def once(overrides: Sequence[str]) -> None:
+    """Raise ConfigProblem where a sweep gives a key twice, and several values: Hydra runs the points of the last of
+    them alone, and would count those of all."""
+    from hydra.errors import HydraException
+
+    try:
+        parsed = _parsed(overrides, single=True)
+    except HydraException:  # where only a sweeper knows
+        return
+    given: dict[str, list[Any]] = {}
+    for one in parsed:
+        given.setdefault(one.get_key_element().lstrip("+"), []).append(one)
+    for key, each in given.items():
+        if each[1:] and any(one.is_sweep_override() for one in each):
+            said = " and ".join(typed(str(one.input_line), many=True) for one in each)
+            raise ConfigProblem(f"{key} is given more than once, {said}: leave out all but one.")
+
+
 def values(override: Any) -> list[str]:
     """The values of a sweep override of Hydra's, those that a `glob(...)` matches among the options of its
     group. Raises HydraException where only its sweeper knows, ConfigProblem for a range that leads nowhere."""
@@ -61,10 +80,10 @@ def values(override: Any) -> list[str]:
     return list(map(str, override.sweep_string_iterator()))
 
 
-def _parsed(overrides: Sequence[str]) -> list[Any]:
-    """Those of `overrides` that vary something. Raises HydraException where Hydra cannot read one."""
+def _parsed(overrides: Sequence[str], single: bool = False) -> list[Any]:
+    """Those of `overrides` that vary something. Raises HydraException where Hydra cannot read one. single: the others,
+    too."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    return [
-        o for o in OverridesParser.create().parse_overrides([*overrides]) if o.is_sweep_override()
-    ]
+    parsed = OverridesParser.create().parse_overrides([*overrides])
+    return [o for o in parsed if single or o.is_sweep_override()]

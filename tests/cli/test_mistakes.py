@@ -153,6 +153,21 @@ def test_what_is_rejected_leaves_nothing(harness, place: Path, given) -> None:
     assert "folder:" not in done.out  # none is named that is never made
 
 
+@pytest.mark.parametrize(
+    "first, second", [("seed=1,2", "seed=3"), ("save=gzip,torch", "save=torch"), ("seed=1", "seed=1,3")]
+)  # fmt: skip
+def test_a_key_that_a_sweep_is_given_twice_is_told_before_anything_runs(
+    harness, place: Path, first, second
+) -> None:
+    """Hydra runs the last one's points and counts all. The twin: one value each, of which the last holds as in a run."""
+    key = first.partition("=")[0]
+    done = harness("-m", first, second, "steps=2")
+    assert done.code == 2 and f"{key} is given more than once, {first} and {second}" in done.out
+    assert not list(place.iterdir())
+    fine = harness("-m", "steps=3", "steps=2", "seed=1,2", "--cfg", "job", "-p", "steps")
+    assert fine.code == 0 and fine.out.endswith("2\n"), fine.out
+
+
 def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
     (place / "mine" / "audit" / "now").mkdir(parents=True)
     (place / "mine" / "kept").write_text("mine")
