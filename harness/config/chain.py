@@ -4,12 +4,15 @@ user's own, or an experiment that is built on another."""
 import sys
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from harness import keys, variants
 from harness.config.literal import MULTIRUN
+from harness.config.option import schemas
+
+MANY = 64  # choices of a sweep that are composed to see which files they lead to
 
 # the flags that choose a primary config -> what of it they choose
 PRIMARY = {"--config-name": "name", "-cn": "name", "--config-path": "path", "-cp": "path"}
@@ -74,23 +77,31 @@ def varied(group: str, experiments: Sequence[str]) -> list[str]:
 
 def files(arguments: Sequence[str]) -> list[tuple[str, str]]:
     """The name of each YAML that these arguments compose, and the package that its keys lie in, the last one first;
-    none where Hydra cannot tell. Of several experiments of a sweep those of each."""
+    none where Hydra cannot tell. Of several options of a sweep those of each."""
     from hydra.errors import HydraException
-    from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
 
     typed = [a.lstrip("+").partition("=") for a in arguments]
     each = [
         [f"{key}={one}" for one in ([value] if value.startswith("[") else value.split(","))]
         for key, _, value in typed
-        if key in ("experiment", "task")
+        if key in (*schemas(), "experiment")
     ]
     try:
         hydras, name = loader(arguments)
-        lists = [
-            hydras.compute_defaults_list(name, [*way], RunMode.RUN).defaults
-            for way in product(*each)
-        ]
+    except (HydraException, OmegaConfBaseException, OSError, ValueError):
+        return []
+    lists = [_listed(hydras, name, way) for way in islice(product(*each), MANY)]
+    return [(str(f.config_path), f.package or "") for list_ in lists for f in reversed(list_)]
+
+
+def _listed(hydras: Any, name: str, way: Sequence[str]) -> list[Any]:
+    """The files that Hydra comes to with these choices; none where it cannot tell."""
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return list(hydras.compute_defaults_list(name, [*way], RunMode.RUN).defaults)
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError):
         return []
-    return [(str(f.config_path), f.package or "") for list_ in lists for f in reversed(list_)]

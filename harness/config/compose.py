@@ -209,6 +209,8 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
             raise ConfigProblem(ungiven(f"{key}=???"))
         checked: Any = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), written))
     except OmegaConfBaseException as problem:
+        if not record and (said := culprit.reference(str(problem))):
+            raise ConfigProblem(said) from problem
         key = getattr(problem, "full_key", None) or "a key"
         first = str(problem).splitlines()[0]
         setting = key

@@ -2,9 +2,11 @@
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from harness import keys, variants
 from harness.config import chain
@@ -42,15 +44,44 @@ def in_yaml(text: str, argv: list[str]) -> str | None:
 
 def setter(key: str) -> str:
     """`FILE: ` of the YAML of this job that gives `group.key`; empty where none does."""
-    group, _, inner = key.partition(".")
+    return next((f"{path}: " for path, _ in _given(key)), "")
+
+
+def _given(key: str) -> Iterator[tuple[Path, Any]]:
+    """The YAMLs of this job that give `key`, of a group or by itself, the last one first, each with its value."""
+    group, dot, inner = key.partition(".")
     for where, package in chain.files(sys.argv[1:]):
         if (path := _file(where)) is None or package not in ("", group):
             continue
         tree = keys.tree(path)
-        held = tree if package else tree.get(group)
-        if isinstance(held, dict) and inner in held:
-            return f"{path}: "
-    return ""
+        held = tree if package or not dot else tree.get(group)
+        if isinstance(held, dict) and (inner or key) in held:
+            yield path, held[inner or key]
+
+
+def reference(text: str) -> str | None:
+    """One plain message for a `${...}` that leads nowhere, with the key that holds it, and its file; None for any other
+    mistake. text: what omegaconf says."""
+    if (said := re.search(r"\n *full_key: (\S+)", text)) is None:
+        return None
+    if text.startswith("Recursive interpolation"):
+        sign, why = "${", "it leads back to itself. Give it a value, or name another key in it."
+    elif resolver := re.match(r"Unsupported interpolation type (\S+)", text):
+        sign = f"${{{resolver[1]}:"
+        why = f"there is no resolver {resolver[1]}. A reference to a key has no colon: ${{KEY}}."
+    else:
+        return None
+    folder = said[1] in ("hydra.run.dir", "hydra.sweep.dir")  # which is made of both
+    for key in ("name", "runs_dir", said[1]) if folder else (said[1],):
+        typed = [a for a in sys.argv[1:] if a.lstrip("+").startswith(f"{key}=")]
+        held = [
+            f"{path}: {key}={value}"
+            for path, value in _given(key)
+            if variants.conf_dir() not in path.parents
+        ]
+        if sign in (whole := next(iter((*reversed(typed), *held)), "")):  # what is typed counts
+            return f"{whole}: {why}"
+    return f"{said[1]}: {why}"
 
 
 def _file(where: str) -> Path | None:

@@ -61,6 +61,8 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
         if name in extras.NEEDS:
             return str(MissingExtra(f"hydra/{kind}={name}", name, f"hydra-{name}-{kind}"))
         return f"hydra/{kind}={name} is not installed.{suggestion(name, installed(kind))}"
+    if reference := culprit.reference(text):
+        return reference
     for argument in argv:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")

@@ -168,6 +168,34 @@ def test_a_key_that_a_sweep_is_given_twice_is_told_before_anything_runs(
     assert fine.code == 0 and fine.out.endswith("2\n"), fine.out
 
 
+NOWHERE = {
+    "prune=snapkv prune.ratio=${half:}": "harness: prune.ratio=${half:}: there is no resolver half",
+    "prune=snapkv prune.ratio=${prune.ratio}": "harness: prune.ratio=${prune.ratio}: it leads back",
+    "prune=mine": "mine/prune/mine.yaml: prune.ratio=${half:}: there is no resolver half.",
+    "-m prune=mine,snapkv": "mine/prune/mine.yaml: prune.ratio=${half:}: there is no resolver half",
+    "name=${name}": "harness: name=${name}: it leads back to itself.",
+    "-m runs_dir=${double:3} seed=1,2": "harness: runs_dir=${double:3}: there is no resolver double.",
+    "experiment=loop": "mine/experiment/loop.yaml: name=${text}: it leads back to itself.",
+    "hydra.run.dir=${half:}": "harness: hydra.run.dir=${half:}: there is no resolver half.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", NOWHERE)
+def test_a_reference_that_leads_nowhere_is_told_with_its_key_and_its_file(
+    harness, place: Path, given
+) -> None:
+    for group in ("prune", "experiment"):
+        (place / "mine" / group).mkdir(parents=True)
+    (place / "mine" / "prune" / "mine.yaml").write_text(
+        "defaults: [snapkv, _self_]\nratio: ${half:}\n"
+    )
+    loop = "# @package _global_\nname: ${text}\ntext: ${name}\n"
+    (place / "mine" / "experiment" / "loop.yaml").write_text(loop)
+    done = harness("--config-dir", "mine", *given.split(), "compare=lossy", "steps=1")
+    assert done.code == 2 and NOWHERE[given] in done.out, done.out
+    assert not (place / "runs").exists()
+
+
 def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
     (place / "mine" / "audit" / "now").mkdir(parents=True)
     (place / "mine" / "kept").write_text("mine")
