@@ -157,6 +157,8 @@ def spelled(override: str) -> str:
     """An override without quotes, escapes and spaces, its number or truth in one form: Hydra writes a
     point's overrides anew, so that only this much of them is what was typed."""
     key, equals, value = "".join(c for c in override if c not in "\\'\" ").partition("=")
+    if key.startswith("~") and value in ("", "null"):  # which Hydra adds
+        return key
     try:
         return f"{key}{equals}{float(value)}"
     except ValueError:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_hydra_writes_anew_is_no_other_choice():
-    for typed, written in (("a=true", "a=True"), ("a=1e-3", "a=0.001"), ("a='x y'", "a=xy"), ("a=null", "a=NULL")):  # fmt: skip
+    for typed, written in (("a=true", "a=True"), ("a=1e-3", "a=0.001"), ("a='x y'", "a=xy"), ("a=null", "a=NULL"), ("~a", "~a=null")):  # fmt: skip
         assert spelled(typed) == spelled(written)
     assert len({spelled(o) for o in ("a=true", "a=false", "a=1", "a=10", "a=True,False", "a=b", "a=B")}) == 7  # fmt: skip
 
