@@ -148,7 +148,12 @@ def misnamed(group: str, option: str) -> str:
                 f"Write defaults: [{str(entry).rpartition('/')[2]}, _self_]."
             )
     said = f"says name: {name}" if name else "has no `name:`"
-    return f"{group}={option}: {written(group, option)} {said}. Write name: {option}, as the file is called."
+    mend = (
+        "Leave it out, since what it inherits has one"
+        if name and defaults(group, option)
+        else f"Write name: {option}, as the file is called"
+    )
+    return f"{group}={option}: {written(group, option)} {said}. {mend}."
 
 
 def headline(group: str, option: str) -> str:

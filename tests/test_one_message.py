@@ -39,6 +39,7 @@ MISTAKES = [
     (["name"], 2, "'name' is not key=value"),
     (["steps=", "4"], 2, "Without them: steps=4"),
     (["task", "save"], 2, "'task' is not key=value"),
+    (["-mseed=1,2"], 2, "-mseed=1,2 is not a flag. Apart: -m seed=1,2"),
     (["--task=save"], 2, "Keys have no dashes: task=save"),
     (["--hlep"], 2, "Did you mean '--help'"),
     (["--steps", "8"], 2, "Keys have no dashes: steps=8"),

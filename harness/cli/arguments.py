@@ -3,14 +3,13 @@
 import os
 import re
 import shlex
-from dataclasses import fields
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from pathlib import Path
 
-from harness.config import Config
 from harness.config.chain import PRIMARY
 from harness.config.literal import MULTIRUN, TEXTS, quoted, quoted_texts
+from harness.config.schema import KEYS
 from harness.errors import ConfigProblem, suggestion
 from harness.variants import conf_dir, config_dirs, searched
 
@@ -75,8 +74,10 @@ def check_flags(arguments: list[str]) -> None:
             )
         key = flag.lstrip("-").replace("-", "_")
         rest = value if equals else "".join(arguments[i + 1 : i + 2])
-        known = [f.name for f in fields(Config)]
-        if equals or key.partition(".")[0] in known:
+        known = KEYS
+        if flag.startswith("-m") and flag[2:].partition(".")[0] in known:
+            near = f" Apart: -m {argument[2:]}"
+        elif equals or key.partition(".")[0] in known:
             near = f" Keys have no dashes: {key}={rest or '...'}"
         else:
             near = " `python -m harness --help` lists what there is."

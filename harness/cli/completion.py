@@ -14,6 +14,7 @@ from harness.config.chain import PRIMARY
 from harness.config.explain import PLUGINS
 from harness.config.key import CHOICES
 from harness.config.option import NAMES, schemas
+from harness.config.schema import KEYS
 from harness.errors import ConfigProblem, suggestion
 
 BASH = """\
@@ -168,7 +169,7 @@ def _keys(word: str, others: list[str]) -> set[str]:
     blocks = {f.name: f.type for f in fields(Config) if is_dataclass(f.type)}
     if dot and group in blocks:
         return {f"{group}.{f.name}=" for f in fields(blocks[group])}
-    single = {f.name for f in fields(Config)} - (set(blocks) - set(schemas())) | {"experiment"}
+    single = {*KEYS} - (set(blocks) - set(schemas())) | {"experiment"}
     below = {f"{group}." for group in blocks if word and group.startswith(word)}
     plugins = [f"{g}={(chosen(g, others) or ['basic'])[-1]}" for g in HYDRAS if dot]
     chose = {key for plugin in plugins for key in PLUGIN_KEYS.get(plugin, ())}

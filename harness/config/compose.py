@@ -6,6 +6,7 @@ Only here and in `__main__` are hydra and omegaconf known, and only inside funct
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
@@ -27,7 +28,7 @@ from harness.config.option import (
     shared,
     unasked,
 )
-from harness.config.schema import Config, PluginsConfig
+from harness.config.schema import KEYS, Config, PluginsConfig
 from harness.errors import ConfigProblem, suggestion
 
 
@@ -220,7 +221,7 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
             value = OmegaConf.select(cfg, key)
             setting = key if value is None else f"{key}={value}"
         said = (
-            f" is not possible: give {meant}."
+            f" is not possible: give {meant}.{culprit.in_brackets(setting)}"
             if (meant := wanted(first))
             else f": {unset(first) or first}"
         )
@@ -291,7 +292,8 @@ def _misnamed(group: str, node: dict[str, Any]) -> str | None:
     if not name:  # one that inherits has another's
         wrong = [o for o in wrong if not variants.inherited(group, o) and {*variants.own(group, o)} <= {*node}]  # fmt: skip
     if wrong:
-        return variants.misnamed(group, wrong[0])
+        typed = chosen(group, sys.argv[1:])
+        return variants.misnamed(group, min(wrong, key=lambda option: option not in typed))
     if variants.TARGET in node and name:
         return None
     if not name:
@@ -303,7 +305,7 @@ def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
     known = {f.name: f.type for f in fields(schema)}
     for key, value in node.items():
         if key not in known:
-            near = suggestion(key, list(known))
+            near = suggestion(key, [k for k in known if prefix or k in KEYS])
             raise ConfigProblem(f"'{prefix}{key}' is not a key of the configuration.{near}")
         inner = known[key]
         grouped = not prefix and key in schemas()

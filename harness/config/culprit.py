@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 from harness import keys, variants
 from harness.config import chain
 from harness.config.key import wanted
+from harness.config.literal import MULTIRUN
 from harness.config.option import schemas
-from harness.config.schema import Config
+from harness.config.schema import KEYS
 from harness.config.unknown import unknown_key
 from harness.errors import suggestion
 from harness.variants import folders, options
@@ -84,6 +84,16 @@ def reference(text: str) -> str | None:
     return f"{said[1]}: {why}"
 
 
+def in_brackets(setting: str) -> str:
+    """What to add where a sweep that a file declares gives a key a list in place of several values; empty for any other
+    `KEY=VALUE`."""
+    key, _, value = setting.partition("=")
+    typed = any(a.lstrip("+").startswith(f"{key}=") for a in sys.argv[1:])
+    if typed or not value.startswith("[") or not {*MULTIRUN} & {*sys.argv}:
+        return ""
+    return f" The values of a file's sweep stand without brackets: `{key}: {value.strip('[]')}`."
+
+
 def _file(where: str) -> Path | None:
     """The YAML that Hydra calls by the name `where`."""
     return next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
@@ -149,9 +159,16 @@ def _named_in_defaults(text: str, argv: list[str]) -> str | None:
     if (
         option is None and "Could not load" in text
     ):  # a whole configuration, as the harness's own is
+        if group == "config" and any(
+            chain.PRIMARY.get(a.partition("=")[0]) == "path" for a in argv
+        ):
+            return (
+                f"{where}: {path} names '{group}', the harness's own, and --config-path replaces the folder that it lies in. "
+                f"With --config-dir {path.parent} in its place, both are found."
+            )
         near = suggestion(group, sorted({p.stem for f in folders() for p in f.glob("*.yaml")}))
         return f"{where}: {path} names '{group}', and there is no such file.{near}"
-    single = [f.name for f in fields(Config) if f.name not in schemas()]
+    single = [key for key in KEYS if key not in schemas()]
     near = suggestion(group, [*schemas(), *single])
     if any(f"mean '{key}'" in near for key in single):
         near += " That is a key, not a group: it stands outside of `defaults`."

@@ -169,7 +169,8 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     if line.startswith("Primary config module") or line.startswith("Cannot find primary config"):
         return f"{line.rstrip('.')}. Options of your own are added with --config-dir DIR."
     if meant := wanted(text + first):
-        return f"{line.partition(': ')[0]} is not possible: give {meant}."
+        setting = line.partition(": ")[0]
+        return f"{setting} is not possible: give {meant}.{culprit.in_brackets(setting)}"
     if line.startswith("LexerNoViableAlt"):
         key, equals, value = line.partition(": ")[2].partition("=")
         if not equals:

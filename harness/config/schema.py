@@ -303,3 +303,6 @@ def _unset(cls: type) -> Any:
         value = f.default_factory() if callable(f.default_factory) else f.default  # type: ignore[misc]
         setattr(blank, f.name, value)
     return blank
+
+
+KEYS = tuple(f.name for f in fields(Config) if f.name != "called")  # that a person may set

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import variants
 from harness.config.option import UNREAD, readable, schemas
-from harness.config.schema import Config
+from harness.config.schema import KEYS, Config
 from harness.errors import suggestion
 from harness.variants import options
 
@@ -91,7 +91,7 @@ def _typed(group: str) -> list[str]:
 def _meant(part: str, value: str) -> str:
     """Also `temperature` for `sampling.temperature`, and `format=gzip` for `save=gzip`, where only
     one group fits."""
-    top = [*(f.name for f in fields(Config)), "experiment"]
+    top = [*KEYS, "experiment"]
     owners: dict[str, list[str]] = {}
     for group in schemas():
         known = set().union(*(readable(group, option) for option in variants.sound(group)))

@@ -26,6 +26,7 @@ from harness.errors import ConfigProblem
         ("harness experiment=clai", ["experiment=claims"]),
         ("harness out=some", []),
         ("harness dtype=b", ["dtype=bfloat16"]),
+        ("harness call", []),
         ("harness prune.budget=ad", ["prune.budget=adaptive"]),
         ("harness compare.require=d", ["compare.require=diverged", "compare.require=drifted"]),
         ("harness --cfg ", ["all", "hydra", "job"]),
