@@ -14,7 +14,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def main() -> int:
     """Run one job or a sweep; return the exit code. Ctrl-C and `kill` end it cleanly: 130 and 143."""
-    with interrupt.listening():
+    from harness.cli import warned
+
+    with interrupt.listening(), warned.noted():
         try:
             return _run(sys.argv[1:])
         except KeyboardInterrupt as stop:

@@ -165,3 +165,13 @@ def test_keys_in_braces_are_checked_like_others(harness, place: Path, typed: str
     assert done.out.count("\n") == 1 and not list(place.iterdir())
     good = harness("prune=snapkv", "prune={ratio:0.3}", *RATIO)
     assert good.code == 0 and good.out == "0.3\n"
+
+
+def test_a_primary_config_that_says_not_where_it_stands_is_noted_in_one_line(harness, own) -> None:
+    (own / "loose.yaml").write_text("defaults: [config]\nsteps: 3\n")
+    for _ in range(2):  # whatever a process has warned of before
+        done = harness("-cd", "own", "-cn", "loose", "--cfg", "job", "-p", "steps")
+        assert done.code == 0 and done.out.count("loose.yaml does not say where it stands") == 1
+        assert "site-packages" not in done.out and done.out.startswith("3\n")
+    placed = harness("-cd", "own", "-cn", "my2", "--cfg", "job", "-p", "steps")
+    assert "does not say" not in placed.out
