@@ -15,7 +15,7 @@ VERDICTS = {  # the README has the same rows
     "without a cache, and no token changed beyond what the noise floor explains",
     "drifted": "beyond rounding, same tokens; or a key or value, of the past or of what is stored next, that is not "
     "what its ids give, attended to or not",
-    "diverged": "other tokens: at some step another one is most likely, or was drawn",
+    "diverged": "other tokens: at some step another one is most likely, or, where tokens are drawn, was drawn",
     "unsound": "the uninterrupted run is itself wrong: the path, its error and the bound are named",
     "refused": "to restore, or to save, was not allowed; every reason is listed",
     "unjudged": "nothing was compared, and why",

@@ -309,7 +309,7 @@ def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(cop
     follow = "1 more difference follows from that"
     assert told == f"{said} 1 -> 0.5 (run again it is the original); {follow}"
     other = again | {"found": 0.75}  # not what was sealed, whatever it is
-    assert audit_page._differing([forged, other]) == audit_page._differing([forged])
+    assert audit_page._differing([forged, other]) == f"{audit_page._differing([forged])}; {follow}"
     assert f"sealed digest {seal['metrics.top1_agreement']}" in forged["explanation"]
     (own,) = derivation.figures(result)
     assert (own.recorded, own.found) == (None, "a step") and "0.5" in own.explanation

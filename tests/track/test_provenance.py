@@ -22,7 +22,7 @@ def test_a_folder_is_tagged_as_it_lies_below_where_it_was_started(here, tmp_path
     kinds = (
         contents.tags({"folder": "runs/s/now"}, here),
         parent.tags(here),
-        killed._tags(str(here), job),
+        killed._tags(str(here), job, {}),
     )
     for tags in kinds:
         assert (tags["folder"], tags["directory"]) == ("runs/s/now", str(tmp_path))
@@ -67,7 +67,7 @@ def test_the_code_that_was_stopped_is_known_and_asked_once(here, monkeypatch):
     job = killed.known({"name": "x"}, here, {"task": "experiment"})
     for _ in range(2):
         killed.begin(str(here), **job)
-    tags = killed._tags(str(here), killed._open.pop(str(here)))
+    tags = killed._tags(str(here), killed._open.pop(str(here)), {})
     assert len(asked) == 1 and tags["git_commit"] == checkout()["commit"] == provenance.commit()
     assert tags["mlflow.source.git.commit"] == tags["git_commit"]
     provenance.commit.cache_clear()
