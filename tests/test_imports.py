@@ -249,3 +249,25 @@ def test_nothing_heavy_at_import() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+TOP = {"pyproject.toml", "README.md", "Makefile", "CHANGELOG.md", "LICENSE", "constraints.txt", "conf", "harness", "tests", "runs"}  # fmt: skip
+KEPT = ("reference", "gpu", ".gitkeep")  # of runs
+
+
+def strays(files: list[str]) -> list[str]:
+    """What is kept under version control and has no place there: what a run left behind, say."""
+    parts = [file.split("/") for file in files]
+    misplaced = (p[0] not in TOP and p[0][0] != "." for p in parts)
+    left = (p[0] == "runs" and p[1] not in KEPT for p in parts)
+    return [file for file, *odd in zip(files, misplaced, left, strict=True) if any(odd)]
+
+
+def test_nothing_that_a_run_left_behind_is_kept() -> None:
+    listed = ["git", "ls-files"]
+    done = subprocess.run(listed, capture_output=True, text=True, cwd=PACKAGE.parent)
+    if done.returncode:
+        pytest.skip("not a checkout")
+    assert strays(done.stdout.splitlines()) == []
+    left = ["mlruns/1/artifacts/report.html", "runs/x/result.json", "notes.txt"]
+    assert strays([*left, "README.md", ".ci/run", "runs/gpu/gpu.md"]) == left
