@@ -30,8 +30,8 @@ def foreseen(cfg: Config, manifest: Mapping[str, Any], say: Say) -> None:
 @contextmanager
 def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None) -> Iterator[None]:
     """What refuses a restore in this block has, as `known`, what was read of the snapshot of `manifest` and of the
-    model of `session`: keys of a `result.json`, of the elements those alone; what is not refused the tracker knows for a run that is stopped. state: that which is refused, once it
-    was read, for the cause."""
+    model of `session`: keys of a `result.json`, of the elements those alone. The tracker is told of what is not refused,
+    for a run that is stopped. state: that which is refused, once it was read, for the cause."""
     try:
         yield
         track.has_read(session.folder, _known(session, manifest))

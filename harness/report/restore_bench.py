@@ -74,6 +74,8 @@ def first_tokens(rows: list[dict[str, Any]]) -> str:
     was missed: two that lie nearer together than the runs do are a matter of rounding."""
     measured = [row for row in rows if row["same_first_token"] is not None]
     other = [row for row in measured if not row["same_first_token"]]
+    if not measured:
+        return "no first token was measured"
     if not other:
         return "the first token is the same in each"
     told = [

@@ -14,6 +14,7 @@ from typing import Any
 from harness.config import launched
 from harness.errors import Unreachable
 from harness.process import shown
+from harness.snapshot.elements import MODEL
 from harness.snapshot.record import NAME
 from harness.track import contents, description, models, names, provenance
 
@@ -75,7 +76,7 @@ def settle(store: Callable[[dict[str, Any]], Any], watch: Any) -> None:
             job["reason"] += f"; {kept}"
         name = names.ended(names.asked(config["name"], typed, job["options"]), WORD)
         params = list(contents.chosen(config, typed))
-        read = {**job.get("read", {}), "options": job["options"], "config": config}
+        read = {**_clear(job.get("read", {}), config), "options": job["options"], "config": config}
         read["task"] = job["options"]["task"]
         tags = _tags(folder, job, read)
         with suppress(Unreachable):
@@ -90,6 +91,15 @@ def finished(folder: Path) -> str:
     whole = sorted(folder.glob(f"**/{MANIFEST}"), key=lambda p: p.stat().st_mtime_ns)
     many = f"{len(whole)} finished snapshots, the last of them" if whole[1:] else "the finished snapshot"  # fmt: skip
     return f"kept: {many} {shown(whole[-1].parent)}" if whole else ""
+
+
+def _clear(read: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """What a run had read, of an encrypted one its model alone: the digest of a text that nothing salts yet tells whoever
+    guesses it."""
+    if not contents.hidden(config):
+        return read
+    mine = [row for row in read.get("elements", []) if row["name"] in MODEL]
+    return {**read, "elements": mine, "text": {}}
 
 
 def _tags(folder: str, job: dict[str, Any], read: dict[str, Any]) -> dict[str, str]:

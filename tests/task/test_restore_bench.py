@@ -89,6 +89,7 @@ def test_a_first_token_that_is_another_is_told_with_how_near_it_was():
     same = {"context": 8192, "same_first_token": True, "first_apart": 0.01, "first_gap": 0.2}
     other = {"context": 32768, "same_first_token": False, "first_apart": 0.03, "first_gap": 0.02}
     assert first_tokens([same]) == "the first token is the same in each"
+    assert first_tokens([{**same, "same_first_token": None}]) == "no first token was measured"
     told = first_tokens([same, other])
     assert "the same in 1 of them" in told
     assert "at 32,768 it is another: the two likeliest are 0.02 apart, the two runs 0.03" in told

@@ -125,3 +125,15 @@ def test_what_a_job_had_read_by_then_are_its_inputs(tmp_path) -> None:
     assert one["name"] == "prompt text" and '"tokens": 7' in one["profile"]
     read["config"] = {**config, "encrypt": "key"}
     assert "let k" in one["profile"] and "let k" not in str(datasets.of(read, tmp_path))
+
+
+def test_of_what_is_encrypted_a_stopped_run_has_no_digest_that_somebody_could_guess() -> None:
+    rows = [{"name": n, "digest": "d"} for n in (*MODEL, "token_buffer")]
+    read = {"elements": rows, "text": {"prompt": "let k"}, "model": {"option": "tiny"}}
+    assert stopped._clear(read, {"encrypt": "none"}) == read
+    for keys in ({"encrypt": "env:K"}, {"decrypt": "env:K"}):
+        kept = stopped._clear(read, keys)
+        assert [row["name"] for row in kept["elements"]] == [*MODEL] and not kept["text"]
+        assert kept["model"] == read["model"] and not datasets.of(
+            kept | {"config": keys}, Path("gone")
+        )

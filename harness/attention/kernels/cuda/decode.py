@@ -54,9 +54,7 @@ def attend(query: torch.Tensor, parts: list[Masked], scale: float) -> torch.Tens
         return _attended(query, parts, scale)
     except torch.OutOfMemoryError:
         raise
-    except (
-        Exception
-    ) as problem:  # no compiler for what starts them, or too little shared memory, say
+    except Exception as problem:  # no compiler, or too little shared memory, say
         _give_up(problem)
         return None
 
