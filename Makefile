@@ -20,7 +20,8 @@ $(READY): pyproject.toml constraints.txt
 	  if [ -z "$$found" ]; then echo "needs Python 3.11, 3.12 or 3.13 with the venv module"; exit 2; fi; \
 	  echo "installing into $(VENV) with $$found (a few minutes the first time)"; \
 	  [ -x $(PY) ] || $$found -m venv $(VENV); \
-	  $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[test]'
+	  $(PY) -m pip install --disable-pip-version-check --quiet --no-compile -c constraints.txt -e '.[test]'
+	@$(PY) -m harness --help >/dev/null # compiled as it is used: all that is installed takes as long as to fetch it
 	@touch $@
 
 run: $(READY) ## the main job: pause, save, restore, judge (ARGS='group=option ...')

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import shutil
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -259,6 +261,26 @@ def browser(tmp_path_factory):
     driver = started(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
+
+
+@cache
+def shares(file: Path) -> bool:
+    """Whether tests of this file read the shared sweep."""
+    return re.search(r"\bswept\b", file.read_text()) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file stays with one worker, as with `--dist=loadfile`; and all that read the shared sweep with the one
+    that made it, which takes longer than most files."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "swept" if shares(ROOT / file) else file
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

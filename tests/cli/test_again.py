@@ -26,7 +26,7 @@ JOBS = {
 }  # fmt: skip
 
 
-MORE = ("an option without groups", "evaluations")
+MORE = ("an option without a budget", "an option without groups", "several tasks", "evaluations")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_fault_of_ones_own_that_inherits_one_is_a_row_by_its_own_name(harness,
     assert done.code == 0 and "2 faults: all noticed" in done.out, done.out
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.slow)])
 def test_a_finished_point_is_not_run_over_where_its_options_file_has_changed(
     harness, process, own, place, launcher
 ):

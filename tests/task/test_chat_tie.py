@@ -76,7 +76,9 @@ def chat(harness, place, monkeypatch):
     sys.modules.pop("my_caches", None)
 
 
-@pytest.mark.parametrize("sampling", [(), DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "sampling", [(), pytest.param(DRAWN, marks=pytest.mark.slow)], ids=["greedy", "drawn"]
+)
 def test_another_token_at_a_near_tie_is_the_same_thought(chat, sampling):
     done, rows, others = chat("Nudged", *sampling)
     assert done.code == 0 and done.result["verdict"] == "equivalent", done.out

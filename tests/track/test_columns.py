@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from stores import client
 
 from harness.track import experiment
@@ -107,7 +108,7 @@ def test_the_sentence_stays_in_sight_however_many_figures_there_are():
     assert {*columns[told:]} >= {f"metrics.`{key}`" for key in figures[experiment.ROOM :]}
 
 
-def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harness, place):
+def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied():
     def run(params, above=""):
         tags = {"mlflow.parentRunId": above} if above else {}
         return SimpleNamespace(data=SimpleNamespace(params=params, tags=tags, metrics={}))
@@ -120,9 +121,12 @@ def test_what_single_runs_differ_in_is_a_column_however_much_a_sweep_varied(harn
     assert told == ["model", *(f"key{i}" for i in range(6)), "dtype"]
     assert experiment.varied([], ["dtype", *"abcdefg"], ["dtype"]) == ["dtype", *"abcdefg"]
 
+
+@pytest.mark.slow
+def test_columns_are_chosen_with_no_sweep_and_before_a_dashboard_is_opened(harness, place):
     for dtype in ("float32", "bfloat16"):
         harness("steps=1", f"dtype={dtype}", track="mlflow")
     (held,) = [e for e in client(place / "runs").search_experiments() if e.name == "harness"]
     columns = json.loads(held.tags[experiment.VIEW])["columnOrder"]
-    assert "params.`dtype`" in columns, "with no sweep and before a dashboard is opened"
+    assert "params.`dtype`" in columns
     assert columns.index("params.`dtype`") < columns.index("metrics.`oracle/ratio`")

@@ -115,6 +115,7 @@ def test_submitit_on_this_machine(shell, tmp_path):
 
 
 @needs_submitit
+@pytest.mark.slow
 def test_several_points_in_each_job(shell, tmp_path):
     """The points keep their numbers, and every one of a pack is run."""
     done = shell("-m", *QUICK, "seed=5,6,7,8,9", "track=none",

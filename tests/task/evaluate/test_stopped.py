@@ -70,6 +70,7 @@ def answered(running: Running) -> bool:
     return any(len(p.read_text().split("\n\n")) > 2 for p in running.place.glob("runs/.evaluate/*"))
 
 
+@pytest.mark.slow
 def test_told_to_end_it_says_how_many_answers_are_kept_and_where(place) -> None:
     asked = [*EVALUATION, "task.asked=[after]"]
     said = Running(place, *asked).stop(answered)
