@@ -116,17 +116,19 @@ def check_run(folder: Path, typed: list[str], main: list[str]) -> None:
         )
 
 
-def check(folder: Path, typed: list[str], params: Mapping[str, str] | None = None) -> None:
+def check(folder: Path, typed: list[str], params: Mapping[str, str] | None, runs_dir: str) -> None:
     """Raise ConfigProblem where points of a sweep that was typed otherwise lie in `folder`, which one of
-    `typed` would write over, or the record of a run, or runs that are no points of it. params: what a file varies, by
-    `hydra.sweeper.params`, where the order of its values numbers the points."""
+    `typed` would write over, or the record of a run, or runs that are no points of it, or all runs will lie there.
+    params: what a file varies, by `hydra.sweeper.params`, where the order of its values numbers the points."""
     import yaml
 
     if not (folder / "multirun.yaml").is_file():
         runs = [p.parent for p in (folder / "result.json", *folder.glob("*/result.json")) if p.is_file()]  # fmt: skip
-        if runs:
+        all_runs = folder.resolve() == Path(runs_dir).resolve()
+        if runs or all_runs:
+            which = runs[0].name if runs else f"runs_dir={runs_dir}"
             raise ConfigProblem(
-                f"{folder} is the folder of other runs ({runs[0].name}), which the sweep would take for its own. "
+                f"{folder} is the folder of other runs ({which}), which the sweep would take for its own. "
                 "Choose another hydra.sweep.dir."
             )
     try:

@@ -106,9 +106,8 @@ class Watch:
             point.stays(config)
             search.check(config)
             resume.check_place(folder, "hydra.sweep.dir")
-            resume.check(
-                folder, point.typed(config), None if search.of(config) else point.params(config)
-            )
+            varied = None if search.of(config) else point.params(config)
+            resume.check(folder, point.typed(config), varied, config.runs_dir)
         Watch.keep = resume.keep(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
         Watch.done, Watch.failed = {}, failed(folder)

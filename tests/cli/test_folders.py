@@ -77,6 +77,16 @@ def test_a_run_is_not_mixed_with_a_sweep(harness, place: Path) -> None:
         assert not (place / folder / "multirun.yaml").exists()
 
 
+@pytest.mark.parametrize("folder", ["runs", "./runs/", "{}/runs", "link"])
+def test_a_sweep_does_not_become_the_folder_of_all_runs(harness, place: Path, folder) -> None:
+    """It would take each later run for a point of its own."""
+    (place / "link").symlink_to("runs")
+    words = ["-m", "task=save", "seed=1", f"hydra.sweep.dir={folder.format(place)}"]
+    done = harness(*words)
+    assert done.code == 2 and "is the folder of other runs (runs_dir=runs)" in done.out, done.out
+    assert not (place / "runs").exists() or not list((place / "runs").iterdir())
+
+
 def test_a_run_over_another_is_one_message(harness) -> None:
     assert harness("task=save", "hydra.run.dir=runs/one").code == 0
     again = harness("task=save", "hydra.run.dir=runs/one")  # the same
