@@ -74,6 +74,7 @@ def _run(argv: list[str]) -> int:
         extras.for_launcher(argv)
         job = sweep.Job(config.register())
         config.check_typed(arguments.parted(argv)[1])
+        config.check_files(arguments.parted(argv)[1])
         if swept := bool({*arguments.MULTIRUN} & {*argv}):
             config.once(arguments.parted(argv)[1])
         sys.argv[1:] = argv = preview.one_point(argv)

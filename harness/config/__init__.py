@@ -6,6 +6,7 @@ from harness.config.explain import explain
 from harness.config.grid import jobs, once, repeated
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
+from harness.config.own import check_files
 from harness.config.sampling import SamplingConfig
 from harness.config.schema import (
     DTYPES,
@@ -50,6 +51,7 @@ __all__ = [
     "TokenizerConfig",
     "TrackConfig",
     "at_least",
+    "check_files",
     "check_keys",
     "check_typed",
     "chosen",

@@ -25,12 +25,19 @@ def loader(flags: Sequence[str]) -> tuple[Any, str]:
     from hydra.core.config_search_path import SearchPathQuery
 
     said, _ = get_args_parser().parse_known_args(flags)
-    main = str(Path(said.config_path).absolute() if said.config_path else variants.conf_dir())
-    place = create_automatic_config_search_path(None, "harness", main)
+    place = create_automatic_config_search_path(None, "harness", str(home(flags)))
     if said.config_dir:
         path = f"file://{Path(said.config_dir).absolute()}"
         place.prepend("command-line", path, SearchPathQuery(provider="schema"))
     return ConfigLoaderImpl(place), said.config_name or "config"
+
+
+def home(flags: Sequence[str]) -> Path:
+    """The folder of the primary configuration that these arguments choose."""
+    from hydra._internal.utils import get_args_parser
+
+    said, _ = get_args_parser().parse_known_args(flags)
+    return Path(said.config_path).absolute() if said.config_path else variants.conf_dir()
 
 
 def needed(named: Sequence[tuple[str, str]]) -> bool:
@@ -84,8 +91,8 @@ def files(arguments: Sequence[str]) -> list[tuple[str, str]]:
     typed = [a.lstrip("+").partition("=") for a in arguments]
     each = [
         [f"{key}={one}" for one in ([value] if value.startswith("[") else value.split(","))]
-        for key, _, value in typed
-        if key in (*schemas(), "experiment")
+        for key, equals, value in typed
+        if equals and key in (*schemas(), "experiment", "hydra.searchpath")
     ]
     try:
         hydras, name = loader(arguments)

@@ -24,7 +24,7 @@ HEADER = re.compile(r"\s*#\s*@package\b")  # which Hydra reads in the first line
 def in_yaml(text: str, argv: list[str]) -> str | None:
     """One plain message for a mistake that lies in a file; None for any other. text: what Hydra says."""
     where = said[1] if (said := re.match(r"In '([\w/.-]+)': ", text)) else ""
-    if (path := _file(where)) is None:
+    if (path := file(where)) is None:
         return _chosen_twice(text, argv) or _named_in_defaults(text, argv)
     called = where.replace("/", "=")
     if where.startswith("experiment/") and not HEADER.match(path.read_text("utf-8")):
@@ -51,7 +51,7 @@ def _given(key: str) -> Iterator[tuple[Path, Any]]:
     """The YAMLs of this job that give `key`, of a group or by itself, the last one first, each with its value."""
     group, dot, inner = key.partition(".")
     for where, package in chain.files(sys.argv[1:]):
-        if (path := _file(where)) is None or package not in ("", group):
+        if (path := file(where)) is None or package not in ("", group):
             continue
         tree = keys.tree(path)
         held = tree if package or not dot else tree.get(group)
@@ -94,9 +94,10 @@ def in_brackets(setting: str) -> str:
     return f" The values of a file's sweep stand without brackets: `{key}: {value.strip('[]')}`."
 
 
-def _file(where: str) -> Path | None:
+def file(where: str) -> Path | None:
     """The YAML that Hydra calls by the name `where`."""
-    return next((p for f in folders() if (p := f / f"{where}.yaml").is_file()), None)
+    places = (*folders(), chain.home(sys.argv[1:]))
+    return next((p for f in places if (p := f / f"{where}.yaml").is_file()), None)
 
 
 def _chosen_twice(text: str, argv: list[str]) -> str | None:
@@ -112,7 +113,7 @@ def _chosen_twice(text: str, argv: list[str]) -> str | None:
     ]
     names += [after for flag, after in pairwise(argv) if chain.PRIMARY.get(flag) == "name"]
     names += [value for flag, value in pairs if chain.PRIMARY.get(flag) == "name" and value]
-    for path in filter(None, map(_file, names)):
+    for path in filter(None, map(file, names)):
         for entry in keys.tree(path).get("defaults") or []:
             for key, option in entry.items() if isinstance(entry, dict) else ():
                 if str(key).lstrip("/") == said[1]:
@@ -143,7 +144,7 @@ def _named_in_defaults(text: str, argv: list[str]) -> str | None:
         where = next(
             (w for w, list_ in texts.items() if group in list_ and str(option) in list_), ""
         )
-    if (path := _file(where)) is None:
+    if (path := file(where)) is None:
         return _referred(argv, group, str(option))
     inner, _, chosen = str(option).partition("/")
     if chosen and inner in schemas():  # looked for below the file's own group

@@ -168,61 +168,9 @@ def test_a_key_that_a_sweep_is_given_twice_is_told_before_anything_runs(
     assert fine.code == 0 and fine.out.endswith("2\n"), fine.out
 
 
-OWN_FILES = {
-    "prune/p6.yaml": "name: foo\nratio: 0.5\n",
-    "prune/p7.yaml": "defaults: [snapkv, _self_]\nname: foo\n",
-    "whole.yaml": "defaults: [config, _self_]\n",
-    "swept.yaml": "defaults: [config, _self_]\nhydra:\n  sweeper:\n    params:\n      seed: [1, 2]\n",
-}
-TOLD = {
-    "prune=p7": "prune=p7: mine/prune/p7.yaml says name: foo. Leave it out",
-    "prune=p6": "prune=p6: mine/prune/p6.yaml says name: foo. Write name: p6",
-    "-cp {}/mine -cn whole": "--config-path replaces the folder that it lies in. With --config-dir",
-    "-m -cn swept": "give a whole number. The values of a file's sweep stand without brackets: `seed: 1,2`.",
-}
-
-
-@pytest.mark.parametrize("given", TOLD)
-def test_a_file_of_one_s_own_is_told_what_is_wrong_in_it(harness, place: Path, given) -> None:
-    (place / "mine" / "prune").mkdir(parents=True)
-    for name, text in OWN_FILES.items():
-        (place / "mine" / name).write_text(text)
-    done = harness("--config-dir", "mine", *given.format(place).split(), "steps=1")
-    assert done.code == 2 and TOLD[given] in done.out, done.out
-    assert "Did you mean 'config'" not in done.out
-
-
 def test_no_list_offers_a_key_that_only_the_harness_sets(harness) -> None:
     done = harness("zzzz=1")
     assert done.code == 2 and " cache, compact," in done.out and "called" not in done.out
-
-
-NOWHERE = {
-    "prune=snapkv prune.ratio=${half:}": "harness: prune.ratio=${half:}: there is no resolver half",
-    "prune=snapkv prune.ratio=${prune.ratio}": "harness: prune.ratio=${prune.ratio}: it leads back",
-    "prune=mine": "mine/prune/mine.yaml: prune.ratio=${half:}: there is no resolver half.",
-    "-m prune=mine,snapkv": "mine/prune/mine.yaml: prune.ratio=${half:}: there is no resolver half",
-    "name=${name}": "harness: name=${name}: it leads back to itself.",
-    "-m runs_dir=${double:3} seed=1,2": "harness: runs_dir=${double:3}: there is no resolver double.",
-    "experiment=loop": "mine/experiment/loop.yaml: name=${text}: it leads back to itself.",
-    "hydra.run.dir=${half:}": "harness: hydra.run.dir=${half:}: there is no resolver half.",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("given", NOWHERE)
-def test_a_reference_that_leads_nowhere_is_told_with_its_key_and_its_file(
-    harness, place: Path, given
-) -> None:
-    for group in ("prune", "experiment"):
-        (place / "mine" / group).mkdir(parents=True)
-    (place / "mine" / "prune" / "mine.yaml").write_text(
-        "defaults: [snapkv, _self_]\nratio: ${half:}\n"
-    )
-    loop = "# @package _global_\nname: ${text}\ntext: ${name}\n"
-    (place / "mine" / "experiment" / "loop.yaml").write_text(loop)
-    done = harness("--config-dir", "mine", *given.split(), "compare=lossy", "steps=1")
-    assert done.code == 2 and NOWHERE[given] in done.out, done.out
-    assert not (place / "runs").exists()
 
 
 def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
