@@ -5,14 +5,14 @@ import shlex
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 from harness import variants
 from harness.cli.arguments import CFG, INFOS, chosen_primary
 from harness.config import Config, chosen, conf_dir, readable
 from harness.config.chain import PRIMARY
-from harness.config.explain import PLUGINS
+from harness.config.explain import installed
 from harness.config.key import CHOICES
+from harness.config.kind import switched
 from harness.config.option import NAMES, schemas
 from harness.config.schema import KEYS
 from harness.errors import ConfigProblem, suggestion
@@ -53,14 +53,15 @@ SHELLS = {
     "zsh": (ZSH, "zsh/site-functions/_harness"),
     "fish": (FISH, "fish/vendor_completions.d/harness.fish"),
 }
-HYDRA_OPTIONS = {
-    "hydra/launcher": PLUGINS["launcher"],
-    "hydra/sweeper": PLUGINS["sweeper"],
-    "hydra.verbose": ("true", "false"),
-}
-PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.searchpath")
+SETTINGS = (
+    "hydra.verbose",
+    "hydra.run.dir",
+    "hydra.sweep.dir",
+    "hydra.sweep.subdir",
+    "hydra.searchpath",
+)
 HYDRAS = ("hydra/launcher", "hydra/sweeper")
-HYDRA = tuple(f"{key}=" for key in (*HYDRA_OPTIONS, *PLACES))
+HYDRA = tuple(f"{key}=" for key in (*HYDRAS, *SETTINGS))
 PLUGIN_KEYS = {
     "hydra/sweeper=basic": ("hydra.sweeper.max_batch_size=",),
     "hydra/launcher=joblib": ("hydra.launcher.n_jobs=",),
@@ -74,7 +75,8 @@ FOLDER = (
     "-cp",
 )  # flags that take one, which the shell knows
 VERBS = ("dashboard", "completion")
-FLAGS = ("-m", "--cfg", "--help", "--version", "--config-dir", "--config-name", "--config-path", "--resolve",
+DASHBOARD = ("runs_dir", "track.uri", "track.experiment", "port")
+FLAGS = ("-m", "--multirun", "--cfg", "--help", "--hydra-help", "--version", "--config-dir", "--config-name", "--config-path", "--resolve",
          "--package", "--info")  # fmt: skip
 
 
@@ -123,12 +125,17 @@ def candidates(line: str) -> list[str]:
     if others[:1] == ["completion"]:
         left = {"install"} - {*others} | (set() if {*others} & {*SHELLS} else {*SHELLS})
         return sorted(one for one in left if one.startswith(word))
+    if others[:1] == ["dashboard"]:
+        return sorted(f"{key}=" for key in DASHBOARD if f"{key}=".startswith(word))
     key, equals, value = word.partition("=")
     flag = others[-1] if others else ""
     if flag in FOLDER:
         return []
     if fixed := _primaries(others) if PRIMARY.get(flag) == "name" else AFTER.get(flag):
         return sorted(one for one in fixed if one.startswith(word))
+    if flag in ("--package", "-p"):
+        parts = {key.rstrip("=.") for key in _keys(word, others[:-1]) if "/" not in key}
+        return sorted(one for one in parts if one.startswith(word))
     if equals:
         before, comma, last = value.rpartition(",")
         return sorted(f"{key}={before}{comma}{o}" for o in _values(key) if o.startswith(last))
@@ -144,20 +151,9 @@ def _values(key: str) -> list[str]:
         return list(CHOICES[key])
     if key in schemas() or key in _brought() or key == "experiment":
         return variants.options(key)
-    group, dot, inner = key.partition(".")
-    if dot and group in schemas():
-        options = (variants.signature(group, option) for option in variants.options(group))
-        usual = next((keys[inner] for keys in options if inner in keys), None)
-        return ["true", "false"] if isinstance(usual, bool) else []
-    if key in HYDRA_OPTIONS:
-        return list(HYDRA_OPTIONS[key])
-    schema: Any = Config
-    for part in key.split("."):
-        known = {f.name: f for f in fields(schema)} if is_dataclass(schema) else {}
-        if part not in known:
-            return []
-        schema, usual = known[part].type, known[part].default
-    return ["true", "false"] if isinstance(usual, bool) else []
+    if key in HYDRAS:
+        return installed(key.partition("/")[2])
+    return ["true", "false"] if key == "hydra.verbose" or switched(key) else []
 
 
 def _keys(word: str, others: list[str]) -> set[str]:

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 
+from harness.cli import completion as shells
 from harness.errors import ConfigProblem, suggestion
 
-DASHBOARD = ("runs_dir", "track.uri", "track.experiment", "port")
 REPORTED = ("torch", "transformers", "hydra-core", "mlflow", "numba")
 
 
@@ -24,7 +24,7 @@ def dashboard(argv: list[str]) -> int:
 
     example: python -m harness dashboard port=5001
     """
-    known = {key: f"--{re.sub('[._]', '-', key)}" for key in DASHBOARD}
+    known = {key: f"--{re.sub('[._]', '-', key)}" for key in shells.DASHBOARD}
     pairs = [argument.partition("=") for argument in argv]
     for key, equals, _ in pairs:
         if key not in known or not equals:
@@ -48,8 +48,6 @@ def completion(argv: list[str]) -> int:
     example: python -m harness completion bash
     example: python -m harness completion install
     """
-    from harness.cli import completion as shells
-
     print(shells.run(argv))
     return 0
 
@@ -61,8 +59,6 @@ def complete(argv: list[str]) -> int:
 
     example: python -m harness complete 'harness cache=ma'
     """
-    from harness.cli import completion as shells
-
     print("\n".join(shells.candidates(argv[0] if argv else "")))
     return 0
 

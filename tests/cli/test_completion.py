@@ -20,6 +20,13 @@ from harness.errors import ConfigProblem
         ("harness prune=knorm prune.w", []),
         ("harness task=ui task.r", ["task.run="]),
         ("harness --c", ["--cfg", "--config-dir", "--config-name", "--config-path"]),
+        ("harness --m", ["--multirun"]),
+        ("harness --h", ["--help", "--hydra-help"]),
+        ("harness save.compact=", ["save.compact=false", "save.compact=true"]),
+        ("harness dashboard p", ["port="]),
+        ("harness --cfg job --package ca", ["cache"]),
+        ("harness --cfg job -p cache.a", ["cache.audit"]),
+        ("harness hydra/launcher=jo", ["hydra/launcher=joblib"]),
         ("harness restore.st", ["restore.strict="]),
         ("harness restore.strict=f", ["restore.strict=false"]),
         ("harness hydra/sw", ["hydra/sweeper="]),
@@ -44,6 +51,14 @@ from harness.errors import ConfigProblem
 def test_a_word_becomes_what_there_is(line, expected, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", ["harness"])
     assert completion.candidates(line) == expected
+
+
+def test_a_launcher_that_is_not_installed_is_not_offered(monkeypatch) -> None:
+    """The twin: one that is."""
+    monkeypatch.setattr("harness.extras.missing", lambda extra: extra == "joblib")
+    monkeypatch.setattr(sys, "argv", ["harness"])
+    assert completion.candidates("harness hydra/launcher=jo") == []
+    assert completion.candidates("harness hydra/launcher=ra") == ["hydra/launcher=ray"]
 
 
 def test_options_of_a_folder_from_outside_are_offered(tmp_path, monkeypatch) -> None:
