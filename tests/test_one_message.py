@@ -186,6 +186,18 @@ MISTAKES = [
     (["-m", "steps=1,,2"], 2, "an empty value stands between its commas"),
     (["-m", "steps=range(2,x)"], 2, "nothing that range takes: give range(START,STOP)"),
     (["-m", "steps=rang(1,5)"], 2, "there is no rang(...). Did you mean 'range'?"),
+    (["task=evaluate", "task.prunes=none,knorm"], 2, "in brackets: 'task.prunes=[none,knorm]'"),
+    (["seed=1,2"], 2, "`-m seed=1,2` runs one after the other.\n"),
+    (["restore.strict=true,false"], 2, "one after the other.\n"),
+    (["model.id=a,b"], 2, "needs quotes: \"model.id='a,b'\""),
+    (["steps=8,"], 2, "nothing stands after its comma. Leave it out"),
+    (["cache=none"], 2, "'none' is not an option of cache. There is: auto, cloned"),
+    (["cache=null"], 2, "'null' is not an option of cache. There is: auto, cloned"),
+    (["version"], 2, "Did you mean --version?"),
+    (["run"], 2, "a run needs no word"),
+    (["--cfg", "job", "--package", "cache.nam"], 2, "Did you mean 'cache.name'?"),
+    (["hydra/job_logging=nonn"], 2, "hydra/job_logging. Did you mean 'none'?"),
+    (["hydra/sweepr=ax"], 2, "Hydra has no such group. Did you mean 'hydra/sweeper'?"),
     (["--info=plugin"], 2, "There is: all, config, defaults"),
 ]
 

@@ -16,7 +16,7 @@ from harness.config.grid import values
 from harness.config.literal import CARRIED, MARK, decoded
 from harness.config.option import misread, schemas
 from harness.config.unknown import unknown_key
-from harness.errors import ConfigProblem
+from harness.errors import ConfigProblem, suggestion
 
 CFG, PACKAGE = ("--cfg", "-c"), ("--package", "-p")
 UNKNOWN = re.compile(r"^( *[\w.-]+:) \?\?\?$", re.MULTILINE)  # what Hydra fills in once a job runs
@@ -67,6 +67,10 @@ def _empty(arguments: list[str], package: str) -> str:
     if group == "hydra":
         raise ConfigProblem(f"Hydra has no key {package}; `--cfg hydra` shows its own.")
     name = OmegaConf.select(cfg, f"{group}.name")
+    if group in schemas() and "mean" in suggestion(inner, ["name"]):
+        raise ConfigProblem(
+            f"'{package}' is not a key of the configuration. Did you mean '{group}.name'?"
+        )
     if group in schemas() and name and (said := misread(group, [name], [inner.split(".")[0]])):
         raise ConfigProblem(said)
     raise ConfigProblem(

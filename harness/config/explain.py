@@ -12,9 +12,10 @@ from pathlib import Path
 
 from harness import extras, keys
 from harness.config import culprit
-from harness.config.chain import PRIMARY
+from harness.config.chain import PRIMARY, loader
 from harness.config.grammar import no_pair, odd, pasted, quoted_glob
 from harness.config.key import unset, wanted
+from harness.config.kind import listed, worded
 from harness.config.literature import called
 from harness.config.option import schemas, shared
 from harness.config.schema import Config
@@ -56,8 +57,10 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
         )
     if not no_name and not isinstance(problem, HydraException | OmegaConfBaseException):
         return _of_hydra(problem, argv)
-    if missing := re.search(r"Could not find 'hydra/(launcher|sweeper)/(\w+)'", text):
+    if missing := re.search(r"Could not find 'hydra/([\w/]+)/([\w.-]+)'", text):
         kind, name = missing[1], missing[2]
+        if kind not in PLUGINS:
+            return f"hydra/{kind}={name} is not an option of hydra/{kind}.{suggestion(name, _below(kind, argv))}"
         if name in extras.NEEDS:
             return str(MissingExtra(f"hydra/{kind}={name}", name, f"hydra-{name}-{kind}"))
         return f"hydra/{kind}={name} is not installed.{suggestion(name, installed(kind))}"
@@ -140,7 +143,9 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         apart = (
             f"{several} names several values: `-m {shlex.quote(several)}` runs one after the other"
         )
-        if key in schemas():  # no option has a comma in its name
+        if listed(key):
+            return f"{several}: {key} is a list, which stands in brackets: {shlex.quote(f'{key}=[{value}]')}"
+        if key in schemas() or not worded(key):  # no option has a comma in its name
             return f"{apart}."
         return f"{apart}; a comma that belongs to one value needs quotes: {pasted(key, value)}"
     if line.startswith("Sweeping over Hydra's configuration") and PARAMS in line:
@@ -179,6 +184,11 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     if any(sign in line for sign in _NOT_READ):
         if strange := next(filter(odd, argv), ""):
             key, _, value = strange.partition("=")
+            if "" in value.split(",")[1:] and not worded(key.lstrip("+")):
+                return (
+                    f"{strange}: nothing stands after its comma. Leave it out; several values run one after the other "
+                    f"with -m {key}=A,B"
+                )
             return f"{strange} needs quotes of its own: {pasted(key, value)}"
         if globbed := next(filter(None, map(quoted_glob, argv)), ""):
             return f"a pattern with brackets needs quotes of its own: {globbed}"
@@ -196,6 +206,11 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             f"{told.rstrip('.')}: the harness's own is looked for in --config-path too. With --config-dir DIR "
             "--config-name NAME both are found."
         )
+    if said := re.match(r"Could not override 'hydra/([\w/]+)': Key '.+' not in '", told):
+        above, slash, last = said[1].rpartition("/")
+        meant = suggestion(last, _below(above, argv, groups=True))
+        meant = meant.replace("mean '", f"mean 'hydra/{above}{slash}")
+        return f"hydra/{said[1]}: Hydra has no such group.{meant}"
     if said := re.match(
         r"Could not override '(hydra\W\w+)(\.[\w.]+)?': Key '.+' not in 'HydraConf'", told
     ):
@@ -253,6 +268,15 @@ def _not_there(line: str) -> str:
     return f"~{key}: there is no {key} here to take away.{meant}"
 
 
+def _below(group: str, argv: list[str], groups: bool = False) -> list[str]:
+    """The options of one of Hydra's own groups, or the groups in it."""
+    from hydra.core.object_type import ObjectType
+
+    hydras, _ = loader([a for a in argv if a.startswith("-")])
+    kind = ObjectType.GROUP if groups else ObjectType.CONFIG
+    return [*hydras.get_group_options(f"hydra/{group}".rstrip("/"), kind)]
+
+
 def _hydra_key(above: str, key: str) -> str:
     """What Hydra has in place of `hydra.ABOVE.KEY`."""
     from hydra.conf import HydraConf
@@ -298,7 +322,10 @@ def option_meant(group: str, option: str) -> str:
         )
     if meant := called(group, option):
         return f" Did you mean '{meant}'?"
+    for folder in map(Path.absolute, folders()):
+        if folder.name == group and (folder / f"{option}.yaml").is_file():
+            return f" {option}.yaml lies in {folder} itself: give the folder above, --config-dir {folder.parent}"
     if len(known := options(group)) > MANY:
         return _of_many(group, option, known)
     hint = " For words of your own: text='...'." if group == "prompt" else ""
-    return ("" if option == "null" else suggestion(option, known)) + hint
+    return suggestion("" if option in ("null", "none") else option, known) + hint

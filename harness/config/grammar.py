@@ -84,6 +84,12 @@ def no_pair(word: str, argv: list[str]) -> str:
         return (
             f"{word} is not key=value: {bare}=OPTION. `python -m harness {bare} --help` lists them."
         )
+    if bare == "run":
+        return (
+            f"{word} is not key=value, and a run needs no word: `python -m harness` alone is one."
+        )
+    if bare == "version":
+        return f"{word} is not key=value. Did you mean --version?"
     if near := get_close_matches(bare, options("task"), n=1, cutoff=0.75):
         return f"{word} is not key=value. Did you mean task={near[0]}?"
     if bare == "help":
