@@ -11,7 +11,7 @@ from harness import keys, variants
 from harness.config import chain
 from harness.config.key import wanted
 from harness.config.literal import MULTIRUN
-from harness.config.option import schemas
+from harness.config.option import readable, schemas
 from harness.config.schema import KEYS
 from harness.config.unknown import unknown_key
 from harness.errors import suggestion
@@ -64,11 +64,15 @@ def reference(text: str) -> str | None:
     mistake. text: what omegaconf says."""
     if (said := re.search(r"\n *full_key: (\S+)", text)) is None:
         return None
+    absent = re.match(r"Interpolation key '(.+?)' not found", text)
     if text.startswith("Recursive interpolation"):
         sign, why = "${", "it leads back to itself. Give it a value, or name another key in it."
     elif resolver := re.match(r"Unsupported interpolation type (\S+)", text):
         sign = f"${{{resolver[1]}:"
         why = f"there is no resolver {resolver[1]}. A reference to a key has no colon: ${{KEY}}."
+    elif absent:
+        sign = f"${{{absent[1]}}}"
+        why = f"{sign} names no key of the configuration.{_referred_to(absent[1])}"
     else:
         return None
     folder = said[1] in ("hydra.run.dir", "hydra.sweep.dir")  # which is made of both
@@ -81,7 +85,17 @@ def reference(text: str) -> str | None:
         ]
         if sign in (whole := next(iter((*reversed(typed), *held)), "")):  # what is typed counts
             return f"{whole}: {why}"
-    return f"{said[1]}: {why}"
+    return None if absent else f"{said[1]}: {why}"  # it may be the harness's own that is missing
+
+
+def _referred_to(key: str) -> str:
+    """The key that was probably meant by a reference to `key`, or where all are shown."""
+    group, _, inner = key.partition(".")
+    near = unknown_key(key, "") or ""
+    if group in schemas() and inner:
+        known = {k for o in variants.sound(group) for k in readable(group, o)}
+        near = suggestion(inner, sorted(known)).replace("mean '", f"mean '{group}.")
+    return near if "Did you mean" in near else " `--cfg job` shows all of them."
 
 
 def in_brackets(setting: str) -> str:

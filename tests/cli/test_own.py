@@ -33,6 +33,7 @@ TOLD = {
     "experiment=near": "mine/experiment/near.yaml sets cache to 'clond': an option is chosen among its defaults, `override /cache: OPTION`. Did you mean 'cloned'?",
     "experiment=section": "mine/experiment/section.yaml sets restore to true, and restore has keys of its own: device, map,",
     "experiment=name": "mine/experiment/name.yaml sets prune.name to 'snapkv', and an option brings all of its keys: write `override /prune: snapkv`",
+    "-cd mine/experiment experiment=plain": "plain.yaml lies in {}/mine/experiment itself: give the folder above, --config-dir {}/mine",
     "-m -cn swept": "give a whole number. The values of a file's sweep stand without brackets: `seed: 1,2`.",
 }
 
@@ -44,7 +45,7 @@ def test_a_file_of_one_s_own_is_told_what_is_wrong_in_it(harness, place: Path, g
     for name, text in OWN_FILES.items():
         (place / "mine" / name).write_text(text)
     done = harness("--config-dir", "mine", *given.format(place, conf_dir()).split(), "steps=1")
-    assert done.code == 2 and TOLD[given] in done.out, done.out
+    assert done.code == 2 and TOLD[given].replace("{}", str(place)) in done.out, done.out
     assert "Did you mean 'config'" not in done.out
     assert done.out.count("harness: ") == 1 and "Traceback" not in done.out
 
@@ -73,6 +74,8 @@ NOWHERE = {
     "-m prune=mine,snapkv": "mine/prune/mine.yaml: prune.ratio=${half:}: there is no resolver half",
     "name=${name}": "harness: name=${name}: it leads back to itself.",
     "-m runs_dir=${double:3} seed=1,2": "harness: runs_dir=${double:3}: there is no resolver double.",
+    "experiment=near": "mine/experiment/near.yaml: name=${cache.nme}_x: ${cache.nme} names no key of the configuration. Did you mean 'cache.name'?",
+    "experiment=none": "mine/experiment/none.yaml: limit_s=${nosuch}: ${nosuch} names no key",
     "experiment=loop": "mine/experiment/loop.yaml: name=${text}: it leads back to itself.",
     "hydra.run.dir=${half:}": "harness: hydra.run.dir=${half:}: there is no resolver half.",
 }  # fmt: skip
@@ -87,6 +90,8 @@ def test_a_reference_that_leads_nowhere_is_told_with_its_key_and_its_file(
     (place / "mine" / "prune" / "mine.yaml").write_text(
         "defaults: [snapkv, _self_]\nratio: ${half:}\n"
     )
+    for name, text in (("near", "name: ${cache.nme}_x"), ("none", "limit_s: ${nosuch}")):
+        (place / "mine" / "experiment" / f"{name}.yaml").write_text(f"{GLOBAL}{text}\n")
     loop = "# @package _global_\nname: ${text}\ntext: ${name}\n"
     (place / "mine" / "experiment" / "loop.yaml").write_text(loop)
     done = harness("--config-dir", "mine", *given.split(), "compare=lossy", "steps=1")
