@@ -112,6 +112,7 @@ def once() -> None:
     sys.argv = ["harness", "model=tiny_gpt2", "cache=dynamic", "steps=1", "track=none"]
     with TemporaryDirectory() as place, chdir(place):
         front.main()
+    del sys.modules["harness.__main__"]  # which `-m harness` is about to be
 
 
 def serve() -> None:
