@@ -15,7 +15,7 @@ from harness import track
 from harness.report.evaluate import page as evaluate
 from harness.snapshot import record
 from harness.task import audit
-from harness.task.audit import server, unfinished
+from harness.task.audit import server
 from harness.track import parts
 
 EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none,keydiff]",
@@ -215,25 +215,6 @@ def test_a_sweeps_own_run_is_compared(above, swept, what, edit):
     if what in ("exit_code", "best"):
         client.delete_tag(run_id, what)  # an older sweep has none
         assert summed(cfg, swept)[0] == []
-
-
-def test_what_a_sweep_did_not_come_to_claims_nothing_and_what_was_taken_from_it_is_missed(
-    above, swept, tmp_path
-):
-    cfg, left = above[0], {}
-    sweep = shutil.copytree(swept, tmp_path / "sweep")
-    (sweep / "9" / ".hydra").mkdir(parents=True)  # Ctrl-C
-    every = audit._points(sweep)
-    assert unfinished.points(cfg, sweep, every, left) == every[:-1]
-    assert left == {"1 point without a result": f"{unfinished.WHY}: 9"}
-    for name in ("result.json", "record.json"):
-        (sweep / "0" / name).unlink()
-    assert unfinished.points(cfg, sweep, every, {}) == every[:-1], "the table was sealed with it"
-    for name in unfinished.CONCLUDED:
-        (sweep / name).unlink()
-    assert unfinished.concluded(cfg, sweep, left) and len(left) == 1, "the store has copies of them"
-    assert not unfinished.concluded(store_of(tmp_path / "other")[0], sweep, left)  # kill -9
-    assert left["its table and page"] == unfinished.WHY
 
 
 def test_the_files_of_a_sweeps_run_alone_are_told_what_they_are(above, swept, harness, place):

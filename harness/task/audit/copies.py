@@ -8,9 +8,12 @@ from harness.config import Config
 from harness.snapshot.digest import digest_stream
 from harness.task.audit.finding import Finding
 from harness.task.audit.source import ask, read
-from harness.track import artifacts, reader, snapshot
+from harness.track import artifacts, contents, reader, snapshot
 
 COPIES = "MLflow's copies of the files"
+SOME = f"{COPIES} of some points"
+OWN = "MLflow's copies of the sweep's own files"
+BEFORE = " (it was stopped before it had any)"
 ELEMENTS = "elements.json"  # which no folder has, as `artifacts.ON_DISK`
 LIVING = ("hydra/hydra.yaml",)  # may change after the seal
 
@@ -22,18 +25,19 @@ def of_run(cfg: Config, run_id: str, folder: Path, seen: Any) -> Iterator[Findin
     made = {ELEMENTS: {"elements": result.get("elements")}, "result.json": _claimed(result)}
     if block := snapshot.left(result):
         made[f"{snapshot.called(result)}/{artifacts.ON_DISK}"] = {"id": block.get("id")}
-    yield from _differences(cfg, run_id, files, made, seen)
+    what = SOME if contents.in_sweep(folder) else COPIES
+    yield from _differences(cfg, run_id, files, made, seen, what)
 
 
 def of_sweep(cfg: Config, run_id: str, folder: Path, seen: Any) -> Iterator[Finding]:
     """The same of a sweep's own run."""
     files = {path.name: path for path in artifacts.of_sweep(folder)}
-    yield from _differences(cfg, run_id, files, {}, seen)
+    yield from _differences(cfg, run_id, files, {}, seen, OWN if files else f"{OWN}{BEFORE}")
 
 
-def _differences(cfg: Config, run_id: str, files: dict[str, Path], made: dict[str, Any], seen: Any) -> Iterator[Finding]:  # fmt: skip
+def _differences(cfg: Config, run_id: str, files: dict[str, Path], made: dict[str, Any], seen: Any, what: str) -> Iterator[Finding]:  # fmt: skip
     """files: by the name that the server has for them; what else it serves is somebody's own. made: documents by
-    such a name, that are compared by what they say."""
+    such a name, that are compared by what they say. what: what is not compared where it serves none."""
 
     def compare(client: Any) -> dict[str, tuple[str | None, str] | None]:
         found: dict[str, tuple[str | None, str] | None] = {}
@@ -46,7 +50,7 @@ def _differences(cfg: Config, run_id: str, files: dict[str, Path], made: dict[st
         return found
 
     if not (found := ask(cfg, compare)):
-        seen.left[COPIES] = "they could not be fetched" if found is None else "it has none"
+        seen.left[what] = "they could not be fetched" if found is None else "it has none"
         return
     seen.copies += len(found)
     for name, digests in found.items():

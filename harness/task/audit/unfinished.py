@@ -7,6 +7,7 @@ from typing import Any
 from harness import machine
 from harness.config import Config
 from harness.pipeline.finish import shown
+from harness.report.audit.figures import listed
 from harness.report.sweep.page import RECORD, TABLE
 from harness.snapshot import record as records
 from harness.task.audit.source import Run, ask, lookup, read, search
@@ -15,6 +16,7 @@ from harness.track import parent, reader
 KEPT = ("result.json", records.NAME, "multirun.yaml", RECORD)  # once there is a result
 CONCLUDED = (TABLE, RECORD, "sweep.html")  # of a sweep that came to its end, or was told to
 NOTHING = "was stopped before it had a result: there is nothing to audit."
+NAMED = 8  # points that never ran, by name
 WHY = "stopped before there was one"
 
 
@@ -41,13 +43,29 @@ def claimed(cfg: Config, folder: Path) -> bool:
 
 
 def points(cfg: Config, sweep: Path, every: list[Path], left: dict[str, str]) -> list[Path]:
-    """Those of the points of a sweep that had a result, all that its table was sealed with among them; the others are
-    put into `left` as not compared."""
-    sealed = (read(sweep / RECORD).get("sealed") or {}).get("records") or {}
+    """Those of the points of a sweep that had a result, all that its table was sealed with among them; the others, those
+    too that never ran, are put into `left` as not compared."""
+    document = read(sweep / RECORD)
+    sealed = (document.get("sealed") or {}).get("records") or {}
+    asked = document.get("points") if document else parent.known(sweep).get("asked")
+    absent = _absent(sweep, every, asked)
+    taken = [p for p in absent if p.name in sealed or claimed(cfg, p)]
+    every = [*every, *(p for p in taken if p.name not in sealed)]  # the table names those
+    if names := [p.name for p in absent if p not in taken]:
+        told = listed([*names[:NAMED], *[f"{len(names) - NAMED} more"] * (len(names) > NAMED)])
+        left[f"{len(names)} of {asked} points ({told} never ran)"] = "the sweep was stopped before"
     mine = [p for p in every if kept(p) or p.name in sealed or claimed(cfg, p)]
     if gone := [p.name for p in every if p not in mine]:
         left[f"{machine.many(len(gone), 'point')} without a result"] = f"{WHY}: {', '.join(gone)}"
     return mine
+
+
+def _absent(sweep: Path, every: list[Path], asked: Any) -> list[Path]:
+    """The folders of the points of a sweep, of which `asked` were asked for, that are not there: Hydra numbers them."""
+    there = {p.name for p in every}
+    if not isinstance(asked, int) or not all(name.isdigit() for name in there):
+        return []
+    return [sweep / str(n) for n in range(asked) if str(n) not in there]
 
 
 def concluded(cfg: Config, sweep: Path, left: dict[str, str]) -> bool:
