@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_a_tracking_server_that_is_away_costs_no_result(harness) -> None:
     done = harness("track.uri=http://127.0.0.1:9", "steps=2", "prompt=text")
     assert done.code == 0 and "Traceback" not in done.out
-    assert "The result is safe in" in done.out
+    said = " ".join(done.out.split())
+    assert "The result is safe in" in said and "track.uri=ADDRESS` does." in said
+    assert "track.experiment" not in said
     assert (done.folders[0] / "pending.json").is_file()
 
 

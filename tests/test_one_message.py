@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.config.tracking import check_uri
+from harness.config.tracking import check_experiment, check_uri
+from harness.errors import ConfigProblem
 
 # (arguments, exit code, what the message must say)
 MISTAKES = [
@@ -119,6 +120,10 @@ MISTAKES = [
         "track.uri=./mlruns is a folder, in which MLflow 3 keeps no runs",
     ),
     (["-m", "track=mlflow", "track.uri=foo", "seed=1,2"], 2, "track.uri=foo is a folder"),
+    (["track=mlflow", "track.uri="], 2, "track.uri= is empty"),
+    (["track=mlflow", "track.uri=sqlite://runs/x.db"], 2, "sqlite:///runs/x.db"),
+    (["track=mlflow", "track.uri=http://h:65536"], 2, "no port from 1 to 65535"),
+    (["track=mlflow", f"track.experiment={'a' * 501}"], 2, "has 501 characters"),
     (["track=mlflow", "track.uri=databricks-uc"], 2, "give track.uri=databricks"),
     (["track=mlflow", "track.uri=ftp://x"], 2, "is no address of a tracking server"),
     (
@@ -266,3 +271,21 @@ def test_a_password_is_refused_and_not_repeated(harness, place, uri) -> None:
     assert done.code == 2 and "hush" not in done.out and not list(place.iterdir()), done.out
     assert check_uri("postgresql://me@h/db") is check_uri("sqlite:////a:b@c.db") is None
     assert check_uri("http://h:5/a@b") is None, "a path"
+
+
+def test_an_address_that_no_server_can_have_is_told_from_one_that_may() -> None:
+    for uri in (
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:x.db",
+        "http://",
+        "http://:5",
+        "https://h:x",
+        "http://[::1",
+        "http://h:0",
+    ):
+        with pytest.raises(ConfigProblem):
+            check_uri(uri)
+    for uri in ("sqlite:///x.db?timeout=9", "http://h:50788/", "https://h", "http://[::1]:5"):
+        assert check_uri(uri) is None
+    assert check_experiment("a" * 500) is None

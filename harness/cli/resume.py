@@ -10,7 +10,7 @@ from harness.cli.arguments import check_folder, chosen_primary, parted
 from harness.config import launched
 from harness.config.launched import options_dir, primary
 from harness.config.literal import decoded
-from harness.config.tracking import check_uri
+from harness.config.tracking import USUAL, check_experiment, check_uri
 from harness.errors import ConfigProblem, InputProblem
 from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_text
@@ -229,14 +229,18 @@ def delivered(arguments: list[str]) -> str | None:
     check_uri(moved.get("uri"))
     names = [a.removeprefix(RENAMED).strip("'\"") for a in arguments if a.startswith(RENAMED)]
     moved |= {"experiment": names[-1]} if any(names) else {}
+    check_experiment(moved.get("experiment") or USUAL)
     if not (run / PENDING).exists():
         return f"{run} is complete; there is nothing to upload."
     from harness.track import upload
 
     problem = upload([run], **moved)
     if problem or (run / PENDING).exists():
+        from harness.pipeline.finish import remedy
+
+        typed = [word for word in others if word.startswith((MOVED, RENAMED))]
         problem = problem or f"{run} was not uploaded: its server is away."
-        raise InputProblem(f"{problem} Where the server has another address by now: {MOVED}ADDRESS")
+        raise InputProblem(f"{problem} {remedy(run, problem, True, typed)}")
     from harness.report.terminal.tracked import places as told
 
     tracked = json.loads((run / "result.json").read_text("utf-8")).get("mlflow") or {}

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from harness.config.key import at_least, only
 from harness.errors import ConfigProblem
@@ -11,6 +12,7 @@ MISSING = "???"
 WHO = re.compile(r"//[^/?#]*@")  # a user or a token, before the host
 SECRET = re.compile(r"^//[^/?#@:]*:[^/?#]*@|[?&](?:password|passwd|pwd)=", re.IGNORECASE)
 USUAL = "harness"  # experiment
+LONGEST = 500  # characters of its name
 KEYS = {"MLFLOW_TRACKING_URI": "track.uri", "MLFLOW_EXPERIMENT_NAME": "track.experiment"}
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 SECRETS = {  # where the words that open a server belong, by the scheme of its address
@@ -42,14 +44,24 @@ def unheeded(name: str, uri: str | None) -> str:
 
 
 def check(track: TrackConfig) -> None:
-    """Raise ConfigProblem for an address that no server can have, an experiment without a name, and a size below
-    zero."""
+    """Raise ConfigProblem for an address that no server can have, an experiment that can have no such name, and a size
+    below zero."""
     at_least("track.artifact_limit_mb", track.artifact_limit_mb, 0)
-    if not track.experiment.strip():
+    check_experiment(track.experiment)
+    check_uri(track.uri)
+
+
+def check_experiment(name: str) -> None:
+    """Raise ConfigProblem for a name that MLflow gives no experiment."""
+    if not name.strip():
         raise ConfigProblem(
             f"track.experiment= is empty: give a name, or leave it out for `{USUAL}`."
         )
-    check_uri(track.uri)
+    if len(name) > LONGEST:
+        raise ConfigProblem(
+            f"track.experiment={name[:20]}... has {len(name)} characters, and MLflow takes {LONGEST} at most: "
+            "give a shorter name."
+        )
 
 
 def check_uri(uri: str | None) -> None:
@@ -58,6 +70,10 @@ def check_uri(uri: str | None) -> None:
     page and description would hold."""
     if uri is None:
         return
+    if not uri.strip():
+        raise ConfigProblem(
+            "track.uri= is empty: give an address, or leave it out for the database below runs_dir."
+        )
     from importlib.metadata import entry_points
 
     scheme, colon, rest = uri.partition(":")
@@ -88,3 +104,26 @@ def check_uri(uri: str | None) -> None:
             "sqlite:///, or another of MLflow's: "
             + f"{', '.join(sorted({*known} - {*SCHEMES[:3]}))}."
         )
+    if kind == "sqlite" and not re.match("///[^?]", rest):
+        path = rest.lstrip("/").partition("?")[0] or "PATH.db"
+        raise ConfigProblem(
+            f"track.uri={uri} names no file: a path comes after three slashes, {scheme}:///{path} "
+            f"(a whole one after four, {scheme}:////...)."
+        )
+    if kind in ("http", "https") and (wrong := _unheard(uri)):
+        raise ConfigProblem(f"track.uri={uri} {wrong}: give {kind}://HOST:PORT.")
+
+
+def _unheard(uri: str) -> str:
+    """What is wrong with an address whose host or port no server can have; empty for any other."""
+    try:
+        place = urlsplit(uri)
+    except ValueError:  # half of an IPv6 address
+        return "has a host that cannot be one"
+    try:
+        possible = place.port != 0
+    except ValueError:
+        possible = False
+    if not place.hostname:
+        return "names no host"
+    return "" if possible else "has no port from 1 to 65535"

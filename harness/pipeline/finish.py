@@ -97,7 +97,7 @@ def finish(
         for label, words in store.places(result["mlflow"]):
             say.line(f"{label + ':':<13} {words}")
     if problem:  # last, where it is seen
-        say.problem(f"harness: {problem} {remedy(folder)}")
+        say.problem(f"harness: {problem} {remedy(folder, problem, cfg.track.uri is not None)}")
     code = exit_code(result) if code is None else code
     return Outcome(code, result["verdict"], str(folder), result["reason"])
 
@@ -267,12 +267,20 @@ def write(
     return problem
 
 
-def remedy(folder: Path) -> str:
-    """What to do about a result that the tracking server did not get."""
-    return (
-        f"The result is safe in {shown(folder)}; once that is mended, "
-        f"`{literal.command([f'resume={shown(folder)}'])}` uploads it."
-    )
+def remedy(folder: Path, problem: str, moves: bool, typed: Sequence[str] = ()) -> str:
+    """What to do about a result that the tracking server did not get. problem: why. moves: whether that may have
+    another address by now. typed: what was said of the store when it was tried once more."""
+    from harness.track.reasons import DELETED
+
+    mine = f"resume={shown(folder)}"
+    told = f"once that is mended, `{literal.command([mine, *typed])}` uploads it"
+    if DELETED in problem:
+        told += f", or now, into another: `{literal.command([mine, 'track.experiment=OTHER'])}`"
+    if moves:
+        kept = [word for word in typed if not word.startswith("track.uri=")]
+        elsewhere = literal.command([mine, *kept, "track.uri=ADDRESS"])
+        told += f"; where the server has another address by now, `{elsewhere}` does"
+    return f"The result is safe in {shown(folder)}; {told}."
 
 
 def completed(session: Job, record: Record) -> Record:

@@ -251,7 +251,7 @@ class Mlflow:
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as problem:
             _KNOWN.clear()
             inputs.forget()
-            reason = f"cannot track to {self.shown}: {plain(problem)}."
+            reason = f"cannot track to {self.shown}: {plain(problem, self.shown)}."
             if not self.local:
                 cost = time.monotonic() - began
                 _AWAY[self._where] = (time.monotonic() + max(PAUSE, SHARE * cost), reason)

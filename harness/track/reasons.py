@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from importlib.util import find_spec
 from textwrap import shorten
 
@@ -14,6 +15,8 @@ PACKAGES = {
     "psycopg2": "psycopg2-binary",
     "MySQLdb": "mysqlclient",
 }  # by module
+DELETED = "this experiment was deleted there"
+GONE = re.compile(r"experiment (\d+) must be .* Current state is deleted")
 MODULE = re.compile(r"No module named '(\w+)")
 CODE = re.compile(r"too many (\d+) error responses|failed with error code (\d+)")
 _SAID = {
@@ -29,17 +32,20 @@ _SAID = {
     "<!doctype html": NONE,
     "not in a valid JSON format": NONE,
     "error code 404": NONE,
-    "Current state is deleted": "this experiment was deleted there; restore it (`mlflow experiments restore`), or give "
-    "another track.experiment",
+    "WRONG_VERSION_NUMBER": "that port speaks http, not https",
     "out-of-date database schema": "an earlier MLflow made it; copy the file, then run `mlflow db upgrade` with this address",
 }  # fmt: skip
 
 
-def plain(problem: Exception) -> str:
-    """What is wrong, without a full stop: in our words where the sign of it is known, else its own first line."""
+def plain(problem: Exception, uri: str = "ADDRESS") -> str:
+    """What is wrong, without a full stop: in our words where the sign of it is known, else its own first line. uri: of
+    the store, for a command that mends it."""
     text = str(problem).strip() or type(problem).__name__
     if "error code 403" in text or text.startswith("PERMISSION_DENIED"):
         return _forbidden()
+    if found := GONE.search(text):
+        place = shlex.quote(f"MLFLOW_TRACKING_URI={uri}")
+        return f"{DELETED}; `env {place} mlflow experiments restore --experiment-id {found[1]}` restores it"
     if "Databricks" in text:
         return _databricks()
     if module := MODULE.search(text):

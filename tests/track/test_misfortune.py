@@ -138,7 +138,16 @@ def test_a_full_disk_is_no_server_that_is_away():
         plain(Exception("(sqlite3.OperationalError) database or disk is full"))
         == "the disk is full"
     )
-    assert "server" not in remedy(Path("runs/1"))
+    assert "server" not in remedy(Path("runs/1"), "the disk is full", False)
+
+
+def test_of_an_experiment_that_was_deleted_both_ways_out_are_told():
+    """The command that restores it runs as it is printed; another experiment needs nobody."""
+    gone = Exception("The experiment 7 must be in the 'active' state. Current state is deleted.")
+    said = plain(gone, "sqlite:///my runs/mlflow.db")
+    place = "'MLFLOW_TRACKING_URI=sqlite:///my runs/mlflow.db'"
+    assert f"`env {place} mlflow experiments restore --experiment-id 7`" in said
+    assert "resume=runs/1 track.experiment=OTHER`" in remedy(Path("runs/1"), said, False)
 
 
 def test_what_a_client_says_of_an_answer_is_told_in_plain_words(monkeypatch):
@@ -153,6 +162,10 @@ def test_what_a_client_says_of_an_answer_is_told_in_plain_words(monkeypatch):
     assert plain(Exception("failed with error code 301 != 200.")).startswith("it answers 301")
     page = "the response body was not in a valid JSON format. Response body: '<html>hi</html>'"
     assert plain(Exception(page)) == "what answers there is no MLflow, or not at this path"
+    tls = (
+        "Max retries exceeded (Caused by SSLError(1, '[SSL: WRONG_VERSION_NUMBER] wrong version'))"
+    )
+    assert plain(Exception(tls)) == "that port speaks http, not https"
     assert plain(Exception("no such table: runs.\nmore")) == "no such table: runs"
     own = (
         "Reading Databricks credential configuration failed. Please ensure that the 'databricks-sdk' "

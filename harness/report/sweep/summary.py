@@ -40,6 +40,7 @@ Row = dict[str, Any]
 STOPPED = "Stopped after "  # begins what is said of a sweep that was
 SIZED = {"kv_bytes": "K/V", "stored_bytes": "on disk"}  # shown where they differ
 SOME = 10  # points that are named one by one
+MOVED = "  # track.uri=ADDRESS too, where the server has another address by now"
 REASONS = 20  # why points came to no end, told one by one
 
 
@@ -280,7 +281,7 @@ def closing(
         some = ", ".join(map(called, waiting[:SOME]))
         more = f" and {len(waiting) - SOME} more" if waiting[SOME:] else ""
         lines.append(f"not uploaded: {some}{more}{f': {why}' * bool(why)}")
-        left = typed(folder)
+        left = f"{typed(folder)}{MOVED}"
     lines += _missed(rows, say)
     if left and not stopped:
         lines.append(f"go on with:   {left}")
