@@ -9,6 +9,11 @@ from harness.snapshot.result import ORDER, UNJUDGED, worse
 
 NO_NEARER = "No nearer than chance"  # of the nearest point of a sweep, where tokens kept at random come as near
 FORCED = "at each step, the tokens of the uninterrupted run being fed (teacher forcing)"  # a choice
+PURPOSE = (
+    "pruned on purpose",
+    "pruned and quantized on purpose",
+    "quantized on purpose",
+)  # as evidence of a diagnosis begins
 BEFORE = 2  # words that both texts have, before the one that is another
 
 Span = tuple[int, int]
@@ -187,6 +192,16 @@ def required(result: dict[str, Any]) -> str:
     if itself.get("required") and worse(itself["verdict"], itself["required"]):
         return f"{said}; but beside itself in another cache it is {itself['verdict']}: exit code 1."
     return said
+
+
+def on_purpose(diagnosis: Mapping[str, Any]) -> bool:
+    """Whether what a diagnosis found is what was asked for, and no damage."""
+    return str(diagnosis.get("evidence")).startswith(PURPOSE)
+
+
+def cause(diagnosis: Mapping[str, Any]) -> str:
+    """The word that a diagnosis begins with: what was asked for is no damage to a block."""
+    return "AS ASKED" if on_purpose(diagnosis) else str(diagnosis.get("cause")).upper()
 
 
 def unchosen(result: Mapping[str, Any]) -> str:

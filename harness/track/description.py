@@ -13,7 +13,7 @@ from harness.snapshot.objective import shown
 from harness.snapshot.record import AUDITED
 from harness.snapshot.result import STEPS
 from harness.snapshot.result import counted as from_one
-from harness.snapshot.words import FORCED, numbered, required, streamed
+from harness.snapshot.words import FORCED, cause, numbered, required, streamed
 from harness.track import contents, links, snapshot, turns
 from harness.track.parts import ENDS, interval
 
@@ -94,7 +94,7 @@ def _said(result: Row, folder: Path) -> list[str]:
         told.insert(0, f"Required: {required(result)}")
         told += [f"Fault: `{name}`, on purpose" for name in [_fault(result)] if name != "none"]
         if found := result.get("diagnosis"):
-            told.append(f"Diagnosis: {found.get('cause')}: {found.get('evidence')}")
+            told.append(f"Diagnosis: {cause(found)}: {found.get('evidence')}")
     if above := (result.get("next") or {}).get("beside"):
         where = f"`tags.snapshot_id = '{(result.get('snapshot') or {}).get('id')}'`"
         told.append(

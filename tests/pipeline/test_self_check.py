@@ -14,7 +14,7 @@ from harness.compare.conclusion import conclusion
 from harness.config import CacheConfig
 from harness.fault.registry import fault_named
 from harness.pipeline.line import Line
-from harness.report.terminal import command
+from harness.snapshot import words
 from harness.snapshot.result import GOOD, told_apart
 
 TEXT = "text='let k be 5 . let m be 7 . the bird sang in the tree . what is k ?'"
@@ -165,7 +165,7 @@ def test_a_pruned_and_quantized_state_is_called_both(session) -> None:
     made = line.judge(restored, state)
     assert made.itself["reason"].startswith("as the pruned and quantized state before it was saved")
     assert made.diagnosis["evidence"].startswith("pruned and quantized on purpose: ")
-    assert command.asked(made.diagnosis)
+    assert words.on_purpose(made.diagnosis)
 
 
 @pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])

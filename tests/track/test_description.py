@@ -59,7 +59,10 @@ def test_a_run_that_went_on_with_damage_says_which_and_what_was_found(tmp_path):
             "options": {"fault": "layer_swap"}, "diagnosis": cause}  # fmt: skip
     note = "\n".join(description._said(told, tmp_path))
     assert "Fault: `layer_swap`, on purpose" in note
-    assert "Diagnosis: layer: layers 0 and 1 are exchanged" in note
+    assert "Diagnosis: LAYER: layers 0 and 1 are exchanged" in note
+    kept = {"cause": "block", "evidence": "pruned on purpose: 2 of 9"}
+    note = "\n".join(description._said({**told, "diagnosis": kept}, tmp_path))
+    assert "Diagnosis: AS ASKED: pruned on purpose" in note, "as the console has it"
     other = {
         "options": {"fault": "none"},
         "diagnosis": None,

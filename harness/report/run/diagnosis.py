@@ -4,8 +4,8 @@ from html import escape
 from math import ceil, log10
 from typing import Any
 
-from harness.report.terminal import command
 from harness.snapshot.elements import BY_NAME
+from harness.snapshot.words import on_purpose
 
 WIDE, CELL, LEFT = 480, 18, 56  # legible at 400 pixels
 COLUMNS = 180  # more tokens than that share a column, which shows the largest error among them
@@ -31,7 +31,7 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     rows = [[said, numbered(told[k])] for k, said in names.items() if told.get(k) is not None]
     if ", every head, " in told["evidence"]:
         rows = [["heads", "every one"] if said == "first head" else [said, v] for said, v in rows]
-    if command.asked(told):  # the text says all of it
+    if on_purpose(told):  # the text says all of it
         rows = []
     picture = told.get("picture")
     said = f"{told['evidence']}."
@@ -44,7 +44,7 @@ def sections(told: dict[str, Any] | None, coded: bool = False) -> list[dict[str,
     columns = ["what", "value"]
     highest = max((worst for row in picture for worst in row), default=0.0)
     sound = (
-        command.asked(told) or told.get("cause") == "rounding"
+        on_purpose(told) or told.get("cause") == "rounding"
     )  # nothing is wrong with what was kept
     if highest <= (HEALTHY if sound and not coded else 1):
         near = f"{highest:.2g} of a step" if coded else "the noise"

@@ -10,7 +10,7 @@ from harness.config.launched import surroundings
 from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
 from harness.snapshot.result import UNJUDGED
-from harness.snapshot.words import FORCED, numbered, purpose, required, streamed
+from harness.snapshot.words import FORCED, cause, numbered, purpose, required, streamed
 from harness.variants import config_dirs
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
@@ -18,11 +18,6 @@ ENDS = 120  # characters of a long text that are shown of each of its ends
 MOST, SEVERAL = 3, 4  # ids that are named; of so many that are all the same it is told
 ONE = "one token {} times over"
 LITTLE, MORE = ": that both runs choose it says little", ", how near their logits are says more"
-PURPOSE = (
-    "pruned on purpose",
-    "pruned and quantized on purpose",
-    "quantized on purpose",
-)  # as evidence of a diagnosis begins
 
 
 def whose(done: str) -> tuple[str, str]:
@@ -108,16 +103,6 @@ def of_ids(ids: list[int], said: str, both: bool = True, without: Sequence[int] 
     if missing and same:
         return f"{ONE.format(len(ids))}, without text in this tokenizer{LITTLE * both}"
     return f"{told}{told and '; '}{ONE.format(len(ids))}{(LITTLE + MORE) * both}" if same else told
-
-
-def asked(diagnosis: dict[str, Any]) -> bool:
-    """Whether what it found is what was asked for, and no damage."""
-    return str(diagnosis["evidence"]).startswith(PURPOSE)
-
-
-def cause(diagnosis: dict[str, Any]) -> str:
-    """The word that a diagnosis begins with: what was asked for is no damage to a block."""
-    return "AS ASKED" if asked(diagnosis) else str(diagnosis["cause"]).upper()
 
 
 def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.report import footer
 from harness.report.run import page as run
 from harness.report.terminal import command
+from harness.snapshot import words
 from harness.snapshot.words import streamed
 
 TINY = Path(footer.__file__).parents[1] / "model" / "assets" / "tiny"
@@ -43,8 +44,8 @@ def test_a_page_names_ids_without_a_text() -> None:
 
 
 def test_a_pruning_that_was_asked_for_is_no_damage() -> None:
-    assert command.cause({"cause": "block", "evidence": "pruned on purpose: 2 of 9"}) == "AS ASKED"
-    assert command.cause({"cause": "block", "evidence": "row 3 holds zeros"}) == "BLOCK"
+    assert words.cause({"cause": "block", "evidence": "pruned on purpose: 2 of 9"}) == "AS ASKED"
+    assert words.cause({"cause": "block", "evidence": "row 3 holds zeros"}) == "BLOCK"
 
 
 def test_an_encrypted_snapshot_goes_on_with_its_key(harness, place) -> None:
