@@ -254,7 +254,7 @@ def sweep_name(folder: Path) -> str:
     """What a sweep varied, and then what it did not, as typed; its stamp where that is unknown."""
     typed = (names.ranked(told) for told in (contents.axes(folder), parent.fixed(folder)))
     said = [names.brief(key, values) for told in typed for key, values in told.items()]
-    return names.short(" ".join(said), names.NAMED) or f"sweep {folder.name}"
+    return names.fitting(said, names.NAMED) or f"sweep {folder.name}"
 
 
 def _before(store: Any, folder: Path) -> dict[str, Any]:

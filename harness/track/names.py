@@ -2,7 +2,7 @@
 begins with what tells the run apart."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,11 +11,17 @@ from harness.track import contents
 from harness.track import lists as several
 
 T = TypeVar("T")
-NAMED = 120  # characters of a name
-ALONE = 60  # of that of a run by itself, without its outcome
+NAMED = 80  # characters of a name, without its outcome
+ALONE = 60  # of that of a run by itself
 TEXT = 24  # and of one value in it
 SWEPT = 48  # and of what a sweep goes through
 EVALUATED = [f"task.{key}" for key in (*several.LISTS.values(), several.BUDGETS) if key != "asked"]
+MANY = {
+    "prunes": "policies",
+    "budgets": "budgets",
+    "caches": "caches",
+    "dtypes": "dtypes",
+}  # else quantizers
 PALE = ("none", "auto")  # values that say nothing without their key
 FIRST = (
     "snapshot",
@@ -53,7 +59,7 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
     """The configured name and what was typed, by its values as a point's; before it what an evaluation took
     several of. Of an audit, of what it is: the name `of`, or where that lies."""
     told = _read(o for o in overrides if contents.telling(o))
-    lists = [_cut(_listed(told.pop(key))) for key in EVALUATED if key in told]
+    lists = [_listed(key, told.pop(key)) for key in EVALUATED if key in told]
     lists = [values for values in lists if values not in PALE]
     typed = [
         _cut(said) for said in _said(told, {key: {value} for key, value in told.items()}, _plain)
@@ -75,18 +81,30 @@ def asked(name: str, overrides: list[str], options: Mapping[str, str], of: str =
     if name == "experiment" and typed and told.keys() <= {*LAST}:  # which say nothing of what it is
         typed = [*filter(None, [options.get("model")]), *typed]
     words = typed if name == "experiment" and typed else [*models, *lists, name, *typed]
-    said = " ".join(words if words[1:] or typed else filter(None, (name, options.get("model"))))
-    while len(said) > ALONE and words[1:]:
+    whole = words if words[1:] or typed else [*filter(None, (name, options.get("model")))]
+    return fitting(whole, ALONE)
+
+
+def fitting(words: Sequence[str], most: int) -> str:
+    """As many of `words` as have room in `most` characters; the first is there in any case, cut where it is long."""
+    said = " ".join(words)
+    while len(said) > most and words[1:]:
         said = _closed(" ".join([*(words := words[:-1]), "..."]))
     return short(said, NAMED)
 
 
-def _listed(values: str) -> str:
+def _listed(key: str, values: str) -> str:
     """A list as it was typed, in a few words: `[none,keydiff]` is `keydiff`, since the full cache is always there, and
-    `[0.25]` of budgets `25%`."""
+    `[0.25]` of budgets `25%`. Of a long one whole values, and how many others: `keydiff, snapkv + 2 policies`."""
     every = [value.strip("\"' ") for value in values.strip("[] ").split(",")]
     some = [value for value in every if value not in PALE] or every
-    return ", ".join(f"{100 * float(v):g}%" if _fraction(v) else v for v in some)
+    some = [f"{100 * float(v):g}%" if _fraction(v) else v for v in some]
+    kept = list(some)
+    while len(", ".join(kept)) + len(" + 9") * (kept != some) > TEXT and kept[1:]:
+        kept.pop()
+    rest, what = len(some) - len(kept), MANY.get(key.removeprefix("task."), "quantizers")
+    what = {"policies": "policy"}.get(what, what[:-1]) if rest == 1 else what
+    return ", ".join(kept) + f" + {rest} {what}" * bool(rest)
 
 
 def _plain(key: str, value: str) -> bool:
@@ -162,7 +180,10 @@ def brief(key: str, values: str) -> str:
     """What a sweep was asked, in a word: a task by its name alone, and its own keys without it."""
     if key == "task" and "," not in values:
         return values
-    return f"{key.removeprefix('task.')}={short(values, SWEPT)}"
+    said = short(values, SWEPT)
+    if said != values and "," in said and '"' not in said:  # between two values
+        said = f"{said.rpartition(',')[0]},..."
+    return f"{key.removeprefix('task.')}={said}"
 
 
 def ranked(told: Mapping[str, T]) -> dict[str, T]:

@@ -57,6 +57,11 @@ def test_names_tell_apart_what_was_asked_of_one_task_and_what_was_varied(tmp_pat
     assert names.asked("save", ["task=save", "cache=view", "out=runs/m1"], save) == "save m1 view"
     placed = ["model=path", "model.path=a/mine", "prune=none", "prune.ratio=0.5"]
     assert names.asked("experiment", placed, {}) == "mine prune=none"
+    big = ["prompt=recall", "task.prunes=[keydiff,snapkv,random,tova]", "task.budgets=[0.25,0.5]"]
+    said = names.asked("bigeval", [*big, "steps=6", "dtype=float32"], {})
+    assert said == "keydiff, snapkv + 2 policies 25%, 50% bigeval float32 ...", "whole words"
+    one = ["task.prunes=[expected_attention,heavy_hitter]"]
+    assert names.asked("evaluate", one, {}) == "expected_attention + 1 policy evaluate"
     some = ["task.prunes=[none,keydiff]", "task.quantizers=[none]"]
     assert names.asked("evaluate", some, {}) == "keydiff evaluate"
     assert names.asked("experiment", ["text=" + "word " * 30], {}).endswith("...")
@@ -222,5 +227,11 @@ def test_a_text_that_is_cut_leaves_no_quotation_mark_open(tmp_path):
 def test_a_sweep_names_its_task_once_and_that_ones_keys_without_it():
     assert names.brief("task", "evaluate") == "evaluate"
     assert names.brief("task", "save,experiment") == "task=save,experiment"
+    many = names.brief("prune", ",".join(["none", *["expected_attention"] * 5]))
+    assert many == "prune=none,expected_attention,expected_attention,..."
+    grid = names.fitting(
+        [many, "cache=manual,view", "dtype=float32,float64", "seed=1"], names.NAMED
+    )
+    assert grid == f"{many} cache=manual,view ..." and len(grid) <= 80
     assert names.brief("task.prunes", "[snapkv],[keydiff]") == "prunes=[snapkv],[keydiff]"
     assert names.brief("prompt.samples", "3") == "prompt.samples=3"
