@@ -16,14 +16,14 @@ from harness.errors import Unreachable
 from harness.process import shown
 from harness.snapshot.elements import MODEL
 from harness.snapshot.record import NAME
-from harness.track import contents, description, models, names, provenance
+from harness.track import contents, description, links, models, names, provenance
 
 WORD = "stopped"  # what came out
 SUDDEN = "its process ended without a word: `kill -9`, or the system took it for want of memory"
 MANIFEST = "manifest.json"  # says that a snapshot is whole
 ROWS = "bench.json"  # what a measurement leaves as it goes
 KEPT = {
-    "evaluate": "; what was answered by then is kept, and the same command goes on from there"
+    links.GOES_ON: "; what was answered by then is kept, and the same command goes on from there"
 }  # by task
 
 _open: dict[str, dict[str, Any]] = {}  # folder -> what is known of the job that runs there
@@ -113,6 +113,7 @@ def _tags(folder: str, job: dict[str, Any], read: dict[str, Any]) -> dict[str, s
     return {
         "outcome": WORD,
         **({"model": model} if model else {}),
+        **(links.request(job["again"]) if job["options"]["task"] in KEPT else {}),
         "conclusion": said[: contents.PARAM_LIMIT],
         "reason": job["reason"][: contents.PARAM_LIMIT],
         "task": job["options"]["task"],

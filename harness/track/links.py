@@ -9,15 +9,20 @@ from typing import Any
 from urllib.parse import quote
 
 from harness import machine
+from harness.config import launched
+from harness.snapshot.digest import digest_document
 from harness.track import contents, parent, provenance
 from harness.track import snapshot as written
 from harness.track.parent import ABOVE
 
 COMPARED = 50  # points of a sweep in one comparison
+GOES_ON = "evaluate"  # a task that the same command goes on with where it was stopped
 PAGES = "workflowType=machine_learning"
 SAME = 100  # latest runs of one state, among which the one is looked for that left it at its place
 AT_FIRST = 10  # runs that MLflow's charts show before one asks for more
 DRAWN = " (MLflow may draw ten at first: the eye above its list shows the rest)"
+ASKED = "asked"  # the tag of a stopped run that the same command goes on from: what that is
+NOTE = "mlflow.note.content"
 BETWEEN = " \u00b7 "
 
 
@@ -75,6 +80,30 @@ def of(client: Any, experiment: str, run_id: str, result: dict[str, Any], below:
             said = "the run that left" if mine else "a run that left the same state as"
             sources.append(opened(experiment, (mine or others)[0].info.run_id, f"{said} {what}"))
     return compared + f"{BETWEEN.join(sources)}\n\n" * bool(sources)
+
+
+def backwards(client: Any, experiment: str, run_id: str, result: dict[str, Any], folder: Path) -> None:  # fmt: skip
+    """Say on earlier runs what became of them in the run `run_id`: on one that it audited, on those it went on from."""
+    audited(client, run_id, result, folder)
+    if result.get("task") == GOES_ON:
+        continued(client, experiment, run_id, launched.of_point(folder))
+
+
+def request(command: str) -> dict[str, str]:
+    """The tag by which a stopped run is found once `command` has gone on from it; none where nobody typed one."""
+    return {ASKED: digest_document(command)[:32]} if command else {}
+
+
+def continued(client: Any, experiment: str, run_id: str, command: str) -> None:
+    """Have the stopped runs of `command` lead to the run `run_id`, which has come to the end of it."""
+    for tag, value in request(command).items():
+        wanted = f"tags.{tag} = '{value}' and attributes.status = 'KILLED'"
+        for run in client.search_runs([experiment], wanted):
+            if "superseded" in run.data.tags:
+                continue
+            link = opened(experiment, run_id, "the run that went on from there and came to its end")
+            client.set_tag(run.info.run_id, "superseded", run_id)
+            client.set_tag(run.info.run_id, NOTE, f"{link}\n\n{run.data.tags.get(NOTE, '')}")
 
 
 def audited(client: Any, run_id: str, result: dict[str, Any], folder: Path) -> None:

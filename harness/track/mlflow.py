@@ -109,7 +109,7 @@ class Mlflow:
             below = self._children(run_id, rows, folder, result, when)
             if below:
                 self._note(run_id, folder, result, rows, below)
-            links.audited(self.client, run_id, result, folder)
+            links.backwards(self.client, self.experiment, run_id, result, folder)
             self.client.delete_tag(run_id, orphans.UPLOADING)
             self.client.set_terminated(run_id, contents.status([result]), when)
             if not contents.in_sweep(folder):  # of a sweep its end does

@@ -1,5 +1,6 @@
 """A single run that is stopped before it has a result is on the server, as `KILLED`."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -9,11 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from mlflow.tracking import MlflowClient
 from tracking import ENV
 
 from harness.snapshot.elements import MODEL
 from harness.snapshot.record import NAME
-from harness.track import datasets
+from harness.track import datasets, empty_store, links
 from harness.track import killed as stopped
 
 KNOWN = ("select run_uuid, name, status from runs", "select value from tags where key = 'reason'",
@@ -79,6 +81,26 @@ def test_a_job_that_came_to_an_end_was_not_stopped(tmp_path, kept, recorded) -> 
 def test_an_evaluation_that_nobody_is_left_to_tell_of_goes_on_too(tmp_path, task, kept) -> None:
     job = stopped.known({"name": "x"}, tmp_path, {"task": task})
     assert ("the same command goes on from there" in job["reason"]) == kept
+
+
+def test_a_stopped_evaluation_leads_to_the_run_that_went_on_from_it(tmp_path) -> None:
+    """The twin: one that asked something else."""
+    empty_store.put(tmp_path / "m.db")
+    there = MlflowClient(f"sqlite:///{tmp_path}/m.db")
+    experiment, made = there.create_experiment("e"), []
+    for words in (["task=evaluate"], ["task=evaluate", "seed=2"]):
+        folder = tmp_path / str(len(made))
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / ".hydra" / "overrides.yaml").write_text(json.dumps(words))
+        job = stopped.known({"name": "x"}, folder, {"task": "evaluate"})
+        tags = stopped._tags(str(folder), job, {})
+        made.append(there.create_run(experiment, tags=tags).info.run_id)
+        there.set_terminated(made[-1], "KILLED")
+    links.backwards(there, experiment, "5f", {"task": "evaluate"}, tmp_path / "0")
+    first, other = (there.get_run(run_id).data.tags for run_id in made)
+    assert first["superseded"] == "5f" and "superseded" not in other
+    assert first["mlflow.note.content"].startswith("**[Open the run that went on from there")
+    assert "**stopped**" in first["mlflow.note.content"] and "went on" not in str(other)
 
 
 def test_what_a_job_without_a_last_word_had_finished_is_told(tmp_path) -> None:
