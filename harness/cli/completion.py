@@ -75,7 +75,7 @@ FOLDER = (
     "-cp",
 )  # flags that take one, which the shell knows
 VERBS = ("dashboard", "completion")
-DASHBOARD = ("runs_dir", "track.uri", "track.experiment", "port")
+DASHBOARD = ("run", "runs_dir", "track.uri", "track.experiment", "port")
 FLAGS = ("-m", "--multirun", "--cfg", "--help", "--hydra-help", "--version", "--config-dir", "--config-name", "--config-path", "--resolve",
          "--package", "--info")  # fmt: skip
 

@@ -13,11 +13,12 @@ REPORTED = ("torch", "transformers", "hydra-core", "mlflow", "numba")
 
 
 def dashboard(argv: list[str]) -> int:
-    """harness dashboard [runs_dir=DIR] [track.uri=ADDRESS] [track.experiment=NAME] [port=N]
+    """harness dashboard [run=ID] [runs_dir=DIR] [track.uri=ADDRESS] [track.experiment=NAME] [port=N]
 
     MLflow's pages over our runs, on 127.0.0.1 only, until Ctrl-C; the address is printed. Of a server that runs
     already (track.uri=http://HOST:PORT) the address of our runs there, and nothing is started.
 
+      run=ID          the page of that run, instead of the list of all
       runs_dir=runs   the folder of the runs, with mlflow.db in it
       track.uri=      another database than that: sqlite:///PATH.db, or a server
       port=5000       where it listens

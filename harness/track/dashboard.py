@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, HarnessError, Unreachable, suggestion
-from harness.track import experiment
+from harness.track import experiment, parent
 from harness.track.mlflow import Mlflow
 from harness.track.reasons import plain
 
@@ -132,24 +132,36 @@ def _named(store: Mlflow, known: list[str]) -> None:
         )
 
 
-def served(store: Mlflow) -> str:
-    """The address of our runs on the server that `store` is, which has pages of its own; their columns are brought up
-    to date. Raises ConfigProblem where it does not answer, or has no such experiment: none is made by a command that
-    only looks."""
+def page(store: Mlflow, server: str, run_id: str = "") -> str:
+    """The address on `server` of our runs in `store`, whose columns are brought up to date, or of the one run `run_id`.
+    Raises ConfigProblem where there is no such run, Unreachable."""
+    experiment_id = store.opened(experiment.TAGS)
+    if not run_id:
+        return experiment.address(server, experiment_id)
+    run = store.ask(lambda client: parent.there(client, run_id))
+    if run is None:
+        raise ConfigProblem(f"run={run_id}: {store.shown} has no such run.")
+    return experiment.address(server, run.info.experiment_id, run_id)
+
+
+def served(store: Mlflow, run_id: str = "") -> str:
+    """The same of the server that `store` is, which has pages of its own. Raises ConfigProblem where it does not
+    answer, or has no such experiment: none is made by a command that only looks."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
     try:
         _named(store, [e.name for e in MlflowClient(tracking_uri=store.uri).search_experiments()])
-        return experiment.address(store.uri, store.opened(experiment.TAGS))
+        return page(store, store.uri, run_id)
     except (MlflowException, Unreachable) as problem:
         said = problem if isinstance(problem, Unreachable) else f"{store.uri}: {plain(problem)}."
         raise ConfigProblem(f"the dashboard cannot be opened: {said}") from None
 
 
-def serve(store: Mlflow, port: int) -> None:
-    """Serve the runs of `store` until Ctrl-C, which ends it within a second. Raises ConfigProblem
-    where MLflow cannot open the store or does not start, in a line that says why."""
+def serve(store: Mlflow, port: int, run_id: str = "") -> None:
+    """Serve the runs of `store`, with the address of the one `run_id` where it is given, until Ctrl-C, which ends it
+    within a second. Raises ConfigProblem where MLflow cannot open the store or does not start, in a line that says
+    why."""
     os.environ.update(ENVIRONMENT)
     before = logging.root.manager.disable
     logging.disable()  # MLflow's client logs a traceback beside what it raises
@@ -158,9 +170,9 @@ def serve(store: Mlflow, port: int) -> None:
         server = None
         try:
             server = _started(store, port, log)
-            experiment_id = store.opened(experiment.TAGS)
+            address = page(store, f"http://127.0.0.1:{port}", run_id)
             _answers(server, port, log)
-            print(f"dashboard: {experiment.address(f'http://127.0.0.1:{port}', experiment_id)}", flush=True)  # fmt: skip
+            print(f"dashboard: {address}", flush=True)
             print(f"Ctrl-C ends it. {ONCE}", flush=True)
             server.wait()
         except KeyboardInterrupt:
@@ -208,6 +220,7 @@ def main() -> None:
     """Serve until interrupted. Raises ConfigProblem, before MLflow is begun, when there are no runs or the
     port is taken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", default="")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"))
     parser.add_argument("--port")
     parser.add_argument("--track-uri")
@@ -223,7 +236,7 @@ def main() -> None:
                 f"port= is not read: track.uri={told.track_uri} is a server that runs already."
             )
         store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
-        print(f"dashboard: {served(store)}\n{ONCE}", flush=True)
+        print(f"dashboard: {served(store, told.run)}\n{ONCE}", flush=True)
         return
     if told.track_uri is None and not told.runs_dir.is_dir():
         raise ConfigProblem(
@@ -238,7 +251,7 @@ def main() -> None:
     store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
     there(store)
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGINT))  # the terminal was closed
-    serve(store, int(port))
+    serve(store, int(port), told.run)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,9 @@ def test_no_store_is_made_by_a_command_that_only_looks(tmp_path, monkeypatch, ca
 
 def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatch, capfd):
     served = []
-    monkeypatch.setattr(dashboard, "serve", lambda store, port: served.append((store.uri, port)))
+    monkeypatch.setattr(
+        dashboard, "serve", lambda store, port, run: served.append((store.uri, port))
+    )
     uri = f"sqlite:///{tmp_path}/x.db"
     dashboard.store_of(tmp_path, uri).opened({})
     port = free_port()
@@ -190,6 +192,18 @@ def test_the_store_that_was_named_is_the_one_that_is_served(tmp_path, monkeypatc
     assert Path(f"{tmp_path}/x.db").read_bytes() == before and served[1:] == []
     line = dashboard.command(dashboard.store_of(tmp_path, uri), "127.0.0.1", port)
     assert uri in line and (tmp_path / "mlartifacts").as_uri() in line
+
+
+def test_one_run_is_opened_at_its_own_page(tmp_path):
+    store = dashboard.store_of(tmp_path, f"sqlite:///{tmp_path}/x.db")
+    number = store.opened({})
+    run = store.ask(lambda client: client.create_run(number)).info.run_id
+    assert dashboard.page(store, "http://h:1", run).startswith(
+        f"http://h:1/#/experiments/{number}/runs/{run}?"
+    )
+    assert run not in dashboard.page(store, "http://h:1")
+    with pytest.raises(ConfigProblem, match="run=5f: .* has no such run"):
+        dashboard.page(store, "http://h:1", "5f")
 
 
 def test_a_database_that_is_no_file_is_left_as_it_is_too(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ def test_a_comparison_shows_what_differs_and_leads_to_both_runs(harness, place):
     told = done.result
     client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
     mine = client.get_run(told["mlflow"]["run_id"])
-    assert f"mlflow run:   {mine.info.run_id}\n" in done.out
+    assert f"mlflow run:   harness dashboard run={mine.info.run_id}\n" in done.out
     note = mine.data.tags["mlflow.note.content"]
     for side, run in zip("ab", runs, strict=True):
         own = run.result["mlflow"]["run_id"]

@@ -48,7 +48,9 @@ def test_what_is_pending_is_uploaded_to_where_the_server_is_now(harness, place, 
     done = harness(f"resume={stranded / '0'}", f"track.uri=sqlite:///{first}")
     assert done.code == 0 and "was uploaded" in done.out, done.out
     assert set(runs(first).values()) == {("FINISHED", False)} and len(runs(first)) == 1
-    assert re.search(r"^mlflow run:  +[0-9a-f]{32}$", done.out, re.M), done.out
+    assert re.search(r"^mlflow run:  +harness dashboard \S+ run=[0-9a-f]{32}$", done.out, re.M), (
+        done.out
+    )
 
     # its upload was cut off half-way, on the server that is gone: that run is not on the next one
     mark = stranded / "1" / "pending.json"

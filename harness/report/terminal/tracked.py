@@ -10,13 +10,13 @@ from harness import process
 
 def places(tracked: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """`(label, words)` of the run that `tracked` (`mlflow` of a result) names, and of all runs beside one another. On a
-    server both are addresses, else its id and the command that shows them."""
-    yield "mlflow run", str(tracked.get("page") or tracked["run_id"])
+    server both are addresses, else the commands that show them."""
+    yield "mlflow run", str(tracked.get("page") or dashboard(tracked, f"run={tracked['run_id']}"))
     yield "dashboard", dashboard(tracked)
 
 
-def dashboard(tracked: dict[str, Any]) -> str:
-    """The command, or the address, that shows the runs which `tracked` is in."""
+def dashboard(tracked: dict[str, Any], *more: str) -> str:
+    """The command, or the address, that shows the runs which `tracked` is in. more: what the command has beside that."""
     uri, experiment = str(tracked["uri"]), tracked.get("experiment", "harness")
     if uri.startswith("http"):
         return str(tracked.get("runs") or tracked.get("page") or uri)
@@ -27,4 +27,4 @@ def dashboard(tracked: dict[str, Any]) -> str:
         words.append(f"runs_dir={shlex.quote(str(file.parent))}")
     if experiment != "harness":
         words.append(shlex.quote(f"track.experiment={experiment}"))
-    return " ".join(words)
+    return " ".join([*words, *more])

@@ -183,7 +183,10 @@ def test_on_a_server_a_run_names_its_own_page_and_all_runs_beside_one_another(mo
     told = {"uri": "http://host:5000", "run_id": "5f", "page": page, "runs": runs}
     assert [*places(told)] == [("mlflow run", page), ("dashboard", runs)]
     here = {"uri": "sqlite:///runs/mlflow.db", "run_id": "5f"}
-    assert [*places(here)] == [("mlflow run", "5f"), ("dashboard", "harness dashboard")]
+    assert [*places(here)] == [
+        ("mlflow run", "harness dashboard run=5f"),
+        ("dashboard", "harness dashboard"),
+    ]
 
 
 def test_a_quiet_reporter_says_problems_only(capsys) -> None:
