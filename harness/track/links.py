@@ -21,7 +21,7 @@ PAGES = "workflowType=machine_learning"
 SAME = 100  # latest runs of one state, among which the one is looked for that left it at its place
 AT_FIRST = 10  # runs that MLflow's charts show before one asks for more
 DRAWN = " (MLflow may draw ten at first: the eye above its list shows the rest)"
-ASKED = "asked"  # the tag of a stopped run that the same command goes on from: what that is
+COMMAND = "command_digest"  # the tag of a stopped run that the same command goes on from: what that is
 NOTE = "mlflow.note.content"
 BETWEEN = " \u00b7 "
 
@@ -91,7 +91,7 @@ def backwards(client: Any, experiment: str, run_id: str, result: dict[str, Any],
 
 def request(command: str) -> dict[str, str]:
     """The tag by which a stopped run is found once `command` has gone on from it; none where nobody typed one."""
-    return {ASKED: digest_document(command)[:32]} if command else {}
+    return {COMMAND: digest_document(command)[:32]} if command else {}
 
 
 def continued(client: Any, experiment: str, run_id: str, command: str) -> None:
