@@ -33,7 +33,7 @@ def test_what_a_sweep_did_not_come_to_claims_nothing_and_what_was_taken_from_it_
     (sweep / "9" / ".hydra").mkdir(parents=True)  # Ctrl-C
     every = audit._points(sweep)
     assert unfinished.points(cfg, sweep, every, left) == every[:-1]
-    assert left == {"1 point without a result": f"{unfinished.WHY}: 9"}
+    assert left == {"1 point without a result (9)": unfinished.WHY}
     for name in ("result.json", "record.json"):
         (sweep / "0" / name).unlink()
     assert unfinished.points(cfg, sweep, every, {}) == every[:-1], "the table was sealed with it"

@@ -16,7 +16,7 @@ from harness.track import parent, reader
 KEPT = ("result.json", records.NAME, "multirun.yaml", RECORD)  # once there is a result
 CONCLUDED = (TABLE, RECORD, "sweep.html")  # of a sweep that came to its end, or was told to
 NOTHING = "was stopped before it had a result: there is nothing to audit."
-NAMED = 8  # points that never ran, by name
+NAMED = 8  # points that are told by name
 WHY = "stopped before there was one"
 
 
@@ -52,12 +52,18 @@ def points(cfg: Config, sweep: Path, every: list[Path], left: dict[str, str]) ->
     taken = [p for p in absent if p.name in sealed or claimed(cfg, p)]
     every = [*every, *(p for p in taken if p.name not in sealed)]  # the table names those
     if names := [p.name for p in absent if p not in taken]:
-        told = listed([*names[:NAMED], *[f"{len(names) - NAMED} more"] * (len(names) > NAMED)])
-        left[f"{len(names)} of {asked} points ({told} never ran)"] = "the sweep was stopped before"
+        what = f"{len(names)} of {asked} points ({_named(names)} never ran)"
+        left[what] = "the sweep was stopped before"
     mine = [p for p in every if kept(p) or p.name in sealed or claimed(cfg, p)]
     if gone := [p.name for p in every if p not in mine]:
-        left[f"{machine.many(len(gone), 'point')} without a result"] = f"{WHY}: {', '.join(gone)}"
+        left[f"{machine.many(len(gone), 'point')} without a result ({_named(gone)})"] = WHY
     return mine
+
+
+def _named(points: list[str]) -> str:
+    """Points by name, of many the first."""
+    more = [f"{len(points) - NAMED} more"] * (len(points) > NAMED)
+    return listed([*points[:NAMED], *more])
 
 
 def _absent(sweep: Path, every: list[Path], asked: Any) -> list[Path]:
