@@ -21,7 +21,9 @@ PAGES = "workflowType=machine_learning"
 SAME = 100  # latest runs of one state, among which the one is looked for that left it at its place
 AT_FIRST = 10  # runs that MLflow's charts show before one asks for more
 DRAWN = " (MLflow may draw ten at first: the eye above its list shows the rest)"
-COMMAND = "command_digest"  # the tag of a stopped run that the same command goes on from: what that is
+COMMAND = (
+    "command_digest"  # the tag of a stopped run that the same command goes on from: what that is
+)
 NOTE = "mlflow.note.content"
 BETWEEN = " \u00b7 "
 
