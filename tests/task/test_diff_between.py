@@ -36,6 +36,11 @@ def test_the_same_text_in_another_dtype_is_compared_as_numbers(harness, place) -
     )
     assert "layers 0 to 1 key" in done.out and "layer.0.key" not in done.out
     page = (done.folders[0] / "report.html").read_text()
+    for said in (page, done.out):  # the next advice would be refused for either of them
+        assert "no one model holds both (one is in float32, the other in bfloat16)" in said
+        assert "With model=NAME" not in said
+    asked = harness("task=diff", "a=a", "b=b", "model=tiny")
+    assert asked.code == 2 and "no one model holds both" in asked.out
     assert ">layers 0 to 1</td>" in page and ">key form</td>" in page
 
 
@@ -54,6 +59,9 @@ def test_another_model_is_said_first(captured, one) -> None:
     assert told(one, other).startswith("another model: a 2-layer llama against a 3-layer gpt2; ")
     seeded = captured("prompt=text", TEXT, "model=tiny_gpt2", "model.seed=3")[1].state
     assert told(other, seeded).startswith("another model: other weights of a 3-layer gpt2; ")
+    assert between.unheld(one, other) == "they differ in element 6 model_config, config.model_type"
+    assert between.unheld(other, seeded).startswith("they differ in element ")
+    assert not between.unheld(one, captured("prompt=text", "text=let k be 7 .")[1].state)
     assert not between.models(one, captured("prompt=text", "text=let k be 7 .")[1].state)
     assert not between.models(one, captured("prompt=text", TEXT, "dtype=bfloat16")[1].state)
 

@@ -41,10 +41,14 @@ NEXT = (
     "No continuation was measured. With model=NAME both states are fed the next token, and the logits after it "
     "are compared."
 )
+NO_MODEL = (
+    "The stored logits are those of the last token that was read, each by its own model. No continuation can be "
+    "measured: no one model holds both ({})."
+)
 COUNTED = (
     "Tokens by name are counted from 1, an index from 0: of keys and values it is [row of the batch, head, kept "
-    "token, number]. Bits, of what is no whole number: the lowest one that differs in that element, and how many of "
-    "its bits do."
+    "token, number]. Bits, of what is no whole number: how many of that one element differ, and the lowest of them, "
+    "counted from 0, the least of its value."
 )
 DERIVED = (
     "Digests cover what differs above, codes are kept by one side alone, and a proof is how near a replay of the "
@@ -76,6 +80,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     alike = read_alike(one, two)
     logits = {"stored": (one.logits, two.logits)} if alike else {}
+    none = between.unheld(one, two)
+    if none and chosen("model") and cfg.restore.strict:
+        raise InputProblem(
+            f"{NO_MODEL.format(none)[NO_MODEL.index('No cont') :]} Leave out model=."
+        )
     if deviations and alike and chosen("model"):
         logits["next step"] = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
@@ -122,7 +131,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         sections.insert(1, every)
     if texts := read(one, two):
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
-    measures, told = in_logits(measured, any(d.what.startswith("layer.") for d in deviations))
+    layers = any(d.what.startswith("layer.") for d in deviations)
+    measures, told = in_logits(measured, layers, none)
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if not alike:
         told = OTHER_TOKENS.format(one.tokens, two.tokens)
@@ -136,7 +146,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.line(f"{word}{said}" if word else f"{said[0].upper()}{said[1:]}")
         say.line()
         if deviations:
-            tabled(say, f"{cfg.a} against {cfg.b}", BRIEF, [d.brief() for d in folded(own)])
+            tabled(say, f"a = {cfg.a}, b = {cfg.b}", BRIEF, [d.brief() for d in folded(own)])
             say.line()
             if measures:
                 tabled(say, "In logits", columns, measures)
@@ -184,11 +194,15 @@ def judged(deviations: list[Deviation], measured: dict[str, Any]) -> str:
     return "drifted" if all(m["same_token"] for m in measured.values()) else "diverged"
 
 
-def in_logits(measured: dict[str, Any], other: bool) -> tuple[list[list[Any]], str]:
+def in_logits(
+    measured: dict[str, Any], other: bool, unheld: str = ""
+) -> tuple[list[list[Any]], str]:
     """The rows of what was `compared`, and what is to be known of them where layers differ (`other`): logits
-    are stored at capture, and nothing that is done to a state later changes them."""
+    are stored at capture, and nothing that is done to a state later changes them. unheld: why no one model holds both."""
     called = {"stored": "stored at capture"} if other else {}
     rows = [[called.get(name, name), *figures.values()] for name, figures in measured.items()]
+    if unheld and "next step" not in measured:
+        return rows, NO_MODEL.format(unheld) * other
     return rows, (BEFORE if "next step" in measured else f"{BEFORE} {NEXT}") * other
 
 
@@ -292,7 +306,7 @@ def _reason(
                 + f"; {many(rest, 'difference')} follow{'s' * (rest == 1)} from that" * bool(rest)
             )
         return f"{said}; {count.removesuffix('; the first')}"
-    bits = f", {first.bits}" if first.bits else ""
+    bits = f", by {first.bits}" if first.bits else ""
     raw = first.place == called(first.what, first.where)
     at = " at " if raw else " " if (first.what, first.where) in deviation.PLACES else ", "
     return f"{count} in {first.what}{at}{first.place}{bits}"

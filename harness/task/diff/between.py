@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.compare.identity import differences
 from harness.report.terminal.console import number
+from harness.snapshot.elements import called, spoken
 from harness.snapshot.state import State
 from harness.task.diff.deviation import Deviation, read_alike
 
@@ -27,6 +29,18 @@ def models(one: State, two: State) -> str:
     if weights[0] != weights[1] and _dtype(one) == _dtype(two):
         return f"another model: other weights of {names[0]}; "
     return ""
+
+
+def unheld(one: State, two: State) -> str:
+    """Why no one model holds both, so that none takes a next step from both: the first thing that a restore would find
+    other. Empty where one does."""
+    apart = differences(one.documents, two.documents, _dtype(one), _dtype(two))
+    if not apart:
+        return ""
+    first = apart[0]
+    if first.field == "dtype":
+        return f"one is in {_dtype(one)}, the other in {_dtype(two)}"
+    return f"they differ in {spoken(first.element)}, {called(first.element, first.field)}"
 
 
 def retyped(
