@@ -201,8 +201,10 @@ def finish_page(
     }
     named = [str(place) for place in (cfg.a, cfg.b, cfg.snapshot) if place]
     short = apart([shown(place) for place in named])
-    title = " ".join([cfg.task.name, " against ".join(short)]).strip()
-    if named[1:]:
+    title = f"{cfg.task.name} {short[0] if short else ''}".strip()
+    if named[1:]:  # what their columns are called, too
+        title = f"{cfg.task.name} {', '.join(f'{key} = {name}' for key, name in zip('ab', short))}"
+        short = ["a", "b"]
         where = "\n".join(f"{key}={shown(place)}" for key, place in zip("ab", named))
         sections = [*sections, section("Where they are", pre=where, fold=True)]
     page = partial(draw_page, title, sections, snapshots=dict(zip(named, short)), sealed=tracked)

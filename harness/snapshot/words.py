@@ -95,7 +95,7 @@ def streamed(text: dict[str, Any]) -> tuple[str, str]:
 
 def apart(places: list[str]) -> list[str]:
     """Two folders by the last parts that differ, and each by its own last where all that the other has more is
-    inside it; one alone as it is."""
+    inside it; a number, as a sweep calls its points, with the folder that it is in; one alone as it is."""
     if not places[1:]:
         return places
     if len(set(places)) == 1:
@@ -105,7 +105,7 @@ def apart(places: list[str]) -> list[str]:
         parts = [part[:-1] for part in parts]
     for most in range(1, max(map(len, parts)) + 1):
         short = ["/".join(part[-most:]) for part in parts]
-        if len(set(short)) == len(short):
+        if len(set(short)) == len(short) and not any(map(str.isdecimal, short)):
             return short
     return [part[-1] if part else place for part, place in zip(parts, places)]
 

@@ -143,7 +143,9 @@ def test_diff_names_the_first_differing_bit(harness, saved, place):
     assert done.code == 1
     (found,) = done.result["differences"]
     assert (found["what"], found["where"]) == ("layer.0.value", "[0, 1, 3, 2]")
-    assert found["bits"] == "bit 9, 1 in all"
+    assert ", by 1 bit, bit 9" in done.out
+    assert ">1 bit, bit 9</td>" in (done.folders[0] / "report.html").read_text()
+    assert found["bits"] == "1 bit, bit 9"
     assert json.loads((done.folders[0] / "result.json").read_text())["logits"]["stored"][
         "same_token"
     ]

@@ -224,7 +224,7 @@ def test_a_page_of_two_is_called_by_what_tells_them_apart_and_has_their_whole_pa
         assert harness("task=save", f"text={text}", f"out={key}/1").code == 0
     done = harness("task=diff", "a=one/1", "b=two/1")
     page = (done.folders[0] / "report.html").read_text()
-    assert "<h1>diff one against two</h1>" in page and ">manifest of one</a>" in page
+    assert "<h1>diff a = one, b = two</h1>" in page and ">manifest of a</a>" in page
     where = page.partition("Where they are</summary>")[2]
     assert "a=one/1\nb=two/1" in where
     shared, both = page.partition("What both are</summary>")[::2]
@@ -242,7 +242,7 @@ def test_what_continues_a_state_bit_for_bit_is_no_fault(harness) -> None:
         assert done.code == 1 and done.out.startswith("State ") and "differs: " not in done.out
         longer, shorter = words.split(" continues ")
         assert done.result["continues"] == {"longer": longer, "shorter": shorter}
-        assert "in all" not in page, "whole numbers have no bits"
+        assert ", from bit " not in page, "whole numbers have no bits"
     one, two = store.load("a")[0], store.load("b")[0]
     assert continued(one, two) and continued(one, one) is None
     assert continued(edited(one, "attention_mask"), two) is None

@@ -40,8 +40,8 @@ DIGEST = re.compile(r"[0-9a-f]{14,}(\.\.\.)?")
 
 @dataclass(frozen=True)
 class Deviation:
-    """One differing field or tensor. where: path or index of the first difference; bits: number of
-    the lowest differing bit there; amount: elements that differ and the largest difference; gap: that, of floats.
+    """One differing field or tensor. where: path or index of the first difference; bits: how many
+    differ there, and the number of the lowest; amount: elements that differ and the largest difference; gap: that, of floats.
     derived: it follows from the other tokens that were read."""
 
     what: str
@@ -85,7 +85,7 @@ class Deviation:
             f"{self.what} {self.place}",
             a,
             b,
-            "; ".join(filter(None, (self.amount, self.bits))),
+            "; ".join(filter(None, (self.amount, self.bits and f"the first by {self.bits}"))),
         ]
 
 
@@ -233,7 +233,12 @@ def tensor_difference(name: str, a: torch.Tensor, b: torch.Tensor) -> Deviation 
     amount = f"{len(rows)} of {a.numel()} elements" * (a.numel() > 1)
     amount += f", at most {number(largest)}" * a.is_floating_point()
     counts = not a.is_floating_point() and name != "rng"  # its values say it all
-    changes = "" if counts else f"bit {lowest}, {bits.bit_count()} in all"
+    few = (
+        f"1 bit, bit {lowest}"
+        if bits.bit_count() == 1
+        else f"{bits.bit_count()} bits, from bit {lowest} up"
+    )
+    changes = "" if counts else few
     far = largest if a.is_floating_point() else None
     return Deviation(name, str(index), f"{x:.9g}", f"{y:.9g}", changes, amount, far)
 

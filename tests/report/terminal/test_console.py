@@ -80,7 +80,7 @@ def test_no_word_is_broken_and_nothing_empty_is_shown() -> None:
     columns = ["what", "where", "a", "b", "bits", "how much"]
     rows = [
         ["prompt_meta", "buffer.digest", "898ac10db4d517a75c018...", "ce17e6c47f597b14fd455...", "", ""],
-        ["layer.0.key", "[0, 0, 4, 0]", "-1.04006314", "-1.79165244", "bit 2, 8 in all", "128 of 1280 elements"],
+        ["layer.0.key", "[0, 0, 4, 0]", "-1.04006314", "-1.79165244", "8 bits, from bit 2 up", "128 of 1280 elements"],
     ]  # fmt: skip
     say = Say()
     for width in (60, 80, 100, 120, 160):
