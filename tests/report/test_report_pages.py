@@ -283,10 +283,10 @@ def test_names_and_values_stand_one_below_the_other_where_no_table_fits() -> Non
 
 
 def test_two_places_are_told_apart_by_the_last_parts_that_differ() -> None:
-    assert words.apart(["/a/runs/chat/1", "/a/runs/chat/2"]) == ["1", "2"]
+    assert words.apart(["/a/runs/chat/1", "/a/runs/chat/2"]) == ["chat/1", "chat/2"]
     assert words.apart(["runs/x/1/snapshot", "runs/y/1/snapshot"]) == ["x", "y"]
-    assert words.apart(["runs/x/1", "runs/y/2"]) == ["1", "2"]
-    assert words.apart(["runs/x", "runs/x/1"]) == ["x", "1"]
+    assert words.apart(["runs/x/1", "runs/y/2"]) == ["x/1", "y/2"]
+    assert words.apart(["runs/x", "runs/x/1"]) == ["runs/x", "x/1"]
     assert words.apart(["runs/x", "runs/x"]) == ["x", "x"]
     assert words.apart(["/a/b/x.bin", "/x.bin"]) == ["b/x.bin", "x.bin"]
     assert words.apart(["runs/x"]) == ["runs/x"]
