@@ -4,7 +4,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -12,6 +12,7 @@ from harness.report import names
 
 INK = "#010203"  # drawn with this, shown as the page's text colour
 DECADES = 60  # a logarithmic axis that spans less has ticks between the powers of ten
+BETWEEN = (1, 2, 5)  # which: these times a power
 NARROW = 8  # one that spans less has more of them
 TWO = 2  # ticks: one alone says nothing of a scale
 RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
@@ -96,9 +97,9 @@ def plain(axis: Any) -> None:
 
     axis.set_minor_locator(NullLocator())
     low, high = axis.get_view_interval()
-    if axis.get_scale() == "log" and high <= DECADES * low:
+    if axis.get_scale() == "log" and (high <= DECADES * low or len(_steps(low, high, (1,))) < TWO):
         few = high > NARROW * low
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+        axis.set_major_locator(LogLocator(subs=BETWEEN if few else (1, 1.5, 2, 3, 4, 5, 6, 8)))
     digits = 3  # more where the values are nearly alike
     if axis.get_scale() == "linear" and high > low:
         digits = max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))))
@@ -127,12 +128,11 @@ def percent(share: float, _: Any = None) -> str:
 
 
 def tick(value: float, digits: int = 3, power: bool = False) -> str:
-    """A number at an axis: `250`, `2·10⁻⁶`, `10⁻⁶`. power: also of a power of ten that needs none to be
-    short, but 0.1, 1 and 10, as others beside it are written."""
+    """A number at an axis: `250`, `2·10⁻⁶`, `10⁻⁶`. power: also of one that needs no power of ten to be
+    short, but from 1 to 10, as others beside it are written."""
     text = f"{value:.{digits}g}"
-    whole = value > 0 and abs(math.log10(value) - round(math.log10(value))) < 1e-9
-    if power and whole and abs(math.log10(value)) > 1.5:
-        text = f"{value:.0e}"
+    if power and value > 0 and not 1 <= value <= 10:
+        text = re.sub(r"\.?0*e", "e", f"{value:.{digits - 1}e}")
     base, exponent, raised = text.partition("e")
     if not exponent:
         return text
@@ -291,7 +291,14 @@ def scaled(axis: Any, values: list[float], nothing: float = 0.0) -> None:
     low, decades = min(positive), math.log10(max(positive) / min(positive))
     axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
     axis.set_ylim(bottom=-low / 2)
-    top, step = math.floor(math.log10(max(positive))), max(1, math.ceil(decades / 4))
-    powers = [10.0**e for e in range(top, math.ceil(math.log10(low)) - 1, -step)]
+    powers = _steps(low, max(positive), (1,))[:: -max(1, math.ceil(decades / 4))]
+    finer = (_steps(low, max(positive), subs) for subs in (BETWEEN, range(1, 10)))
+    some = powers if powers[1:] else next((ticks for ticks in finer if ticks[1:]), [])
     ends = [low, max(positive)][low * 1.5 > max(positive) :]  # nearer, their names run together
-    axis.set_yticks([0, *(powers if powers[1:] else ends)])
+    axis.set_yticks([0, *(some or ends)])
+
+
+def _steps(low: float, high: float, subs: Sequence[int]) -> list[float]:
+    """These times the powers of ten, from `low` to `high`."""
+    span = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [at for e in span for sub in subs if low <= (at := sub * 10.0**e) <= high]

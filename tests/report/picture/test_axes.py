@@ -247,7 +247,18 @@ def test_slanted_names_leave_room_for_what_they_are():
 def test_values_of_one_decade_above_nothing_have_ticks():
     _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     scatter.footed(axis, [8e-13, 2.18, 6.5])
-    assert sorted(axis.get_yticks()) == [0, 2.18, 6.5]
+    assert sorted(axis.get_yticks()) == [0, 3, 4, 5, 6], "round, and no value that was measured"
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.footed(axis, [8e-13, 1.96, 16.7])
+    assert sorted(axis.get_yticks()) == [0, 2, 5, 10]
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.footed(axis, [0.15, 9.2])  # of more than 60 times, and one power of ten between
+    low, high = axis.get_ylim()
+    assert sum(low <= t <= high for t in axis.get_yticks()) >= 2
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.footed(axis, [4e-5, 9e-4])
+    written = [axis.yaxis.get_major_formatter()(t) for t in (5e-5, 1e-4, 2e-4, 5e-4)]
+    assert written == ["5·10⁻⁵", "10⁻⁴", "2·10⁻⁴", "5·10⁻⁴"], "one way on one axis"
 
 
 def test_numbers_at_an_axis_are_written_one_way_and_no_power_as_1e_something() -> None:
@@ -255,7 +266,12 @@ def test_numbers_at_an_axis_are_written_one_way_and_no_power_as_1e_something() -
         "0", "250", "2·10⁻⁶", "10⁻⁶", "3.5·10⁵", "10³⁰⁰",
     ]  # fmt: skip
     assert plots.tick(3.5e6) == "3.5·10⁶"
-    assert [plots.tick(v, power=True) for v in (1e-4, 1e-6, 1, 0.1)] == ["10⁻⁴", "10⁻⁶", "1", "0.1"]
+    assert [plots.tick(v, power=True) for v in (1e-4, 1e-6, 1, 0.1)] == [
+        "10⁻⁴",
+        "10⁻⁶",
+        "1",
+        "10⁻¹",
+    ]
     _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     plots.scaled(axis, [1e-6, 1.0])
     axis.set_ylim(1e-6, 10)
