@@ -9,6 +9,7 @@ from harness.report.badge import kind
 from harness.report.html import section
 from harness.report.names import plain
 from harness.report.picture import plots
+from harness.report.run.yardstick import TWICE
 from harness.report.sweep import pruned, scatter
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.variation import group as grouped
@@ -18,13 +19,14 @@ from harness.report.terminal.console import number
 Row = dict[str, Any]
 SHAPED = ("prune", "cache", "save", "quantize")  # axes that get markers before others
 SAME = "top1_agreement"
+ALLOWED = f"ratio, {TWICE:g} is allowed"
 COST = [
     ("per_token_s", "Continue", "s per token"),
     ("save_s", "Save", "s"),
     ("load_s", "Load", "s"),
 ]
 APART = [("kl_max", "Largest KL per step", "nats"), (SAME, "Steps with the same token", "%"),
-         ("max_abs_diff", "Largest logit difference", "logits"), ("error_ratio", "Error over rounding's own", "ratio, 2 is allowed")]  # fmt: skip
+         ("max_abs_diff", "Largest logit difference", "logits"), ("error_ratio", "Error over rounding's own", ALLOWED)]  # fmt: skip
 MEAN = (
     "kl_mean",
     "Mean KL per step",
@@ -48,13 +50,24 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     option = next((a for a in axes if a != by), by)
     other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
     measures = _held([MEAN, *APART[1:]] if other else APART, measured)
+    text = _text(measured, axes)  # how many tokens it is says less than which it is
+    across = (text, option) if text else ("kept_tokens", option)
     apart = _panels("How far the logits went", "From the uninterrupted run", measured, axes,
-                    ("kept_tokens", option), measures, by)  # fmt: skip
+                    across, measures, None if text == by else by)  # fmt: skip
     if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
         return [apart]
     cost = _panels("Size and speed", "Each timed once, so that a small difference says nothing: seconds per "
                    "continued token, to save and to load", measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
     return [apart, {**cost, "fold": True}]
+
+
+def _text(rows: list[Row], axes: list[str]) -> str | None:
+    """The option that says which text was read, where it is no number and nothing else changes how many tokens of it
+    are kept."""
+    if any(axis.partition(".")[0] == "prune" for axis in axes):
+        return None
+    texts = [a for a in axes if a == "text" or a.partition(".")[0] == "prompt"]
+    return next((a for a in texts if scatter.positions([r[a] for r in rows])[1]), None)
 
 
 def doubled(rows: list[Row]) -> bool:
@@ -96,12 +109,13 @@ def _panels(
     mute = [
         a
         for a in axes
-        if a not in (x, group, size) and not (_placed(rows, a, x) or _ordered(rows, a, x))
-    ]
+        if a not in (x, group, size)
+        and not (_ordered(rows, a, x) or (x in axes and _placed(rows, a, x)))
+    ]  # a place on an axis of numbers names no option
     apart = None  # seconds that were taken once are no curve
     if measures is not COST:  # no way leads from one of these to another
         apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
-    panels, constant, noisy, own, lost, aside = [], [], False, False, False, False
+    panels, constant, noisy, own, lost, aside, limited = [], [], False, False, False, False, False
     rows = [{**r, SAME: 100 * r[SAME]} if r.get(SAME) is not None else r for r in rows]
     for key, name, unit in measures:
         values = {r[key] for r in rows if r.get(key) is not None}
@@ -112,19 +126,26 @@ def _panels(
                 key == "kl_max" and _models(rows) and any(r.get("noise_kl_max") for r in rows)
             )
             lost = lost or scatter.lost([*values, *floors.values()]) > 0
-            panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), name, called, unit, floors, apart, drawn_by_chance)  # fmt: skip
+            limit = TWICE if unit == ALLOWED else None
+            limited = limited or limit is not None
+            panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), name, called, unit, floors, apart, drawn_by_chance, limit, axes)  # fmt: skip
             panels.append(panel)
             aside = aside or moved
         elif values:
             constant.append(f"{plain(key)} is {number(values.pop())}{'%' * (key == SAME)}")
     told = f"{said}, by {called}{_along(rows, axes, x)}." if panels else ""
-    told += f" No mark tells {' or '.join(mute)}: each links to its run." * bool(panels and mute)
+    told += (
+        f" No mark tells {' or '.join(mute)}: each says it where it is pointed at, and links to its run."
+        * bool(panels and mute)
+    )
     if aside:
         told += f" {scatter.ASIDE}"
     if noisy:
         some = len(_floors(rows)) < len(_values(rows, "dtype"))
         none = "; no line where that is nothing" if some else ""
         told += f" Dashed, by the largest KL: its noise floor, what a recompute does with nothing wrong{none}."
+    if limited:
+        told += f" Dashed, by the error: the {TWICE:g} that is allowed."
     if own:
         told += " No noise floor is drawn: each model has its own."
     if lost:

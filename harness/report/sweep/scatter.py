@@ -29,6 +29,7 @@ TRUE = 13.0  # points of the thin line at the true place of marks that stand sid
 LEGIBLE = 5  # numbers under an axis
 TICKS, SLANT, LETTER = 46, 30, 0.07  # characters that fit under an axis; degrees; inches of one
 LOST = 1e5  # so many times below the next, values are practically nothing beside it
+DASHED = {"color": INK, "linestyle": "--", "linewidth": 0.9, "alpha": 0.7}
 WHOLE = ("%", "ratio")  # units of which a part of an axis would make little look like much
 ASIDE = "Marks that would hide one another stand side by side, a thin line is at their true place."
 
@@ -38,7 +39,7 @@ Row = dict[str, Any]
 def scatter(
     rows: list[Row], x: str, y: str, kind: Callable[[Row], str], by: tuple[str | None, str | None],
     title: str, under: str, beside: str, floors: dict[str, float] | None = None, apart: Sequence[str] | None = (),
-    by_name: bool = False,
+    by_name: bool = False, limit: float | None = None, told: Sequence[str] = (),
 ) -> tuple[str, bool]:  # fmt: skip
     """The picture, and whether any mark in it stands beside its true place, which a thin line then shows.
 
@@ -47,6 +48,7 @@ def scatter(
     second. `x` may name things instead of numbers; groups stand side by side above a name, and on a number
     where their marks would hide one another; by_name: even where they are numbers.
     Of a group those are joined that are the same in all that `apart` names; None: none are.
+    limit: what of `y` is allowed, a dashed line. told: what else a mark names when it is pointed at.
     floors: dashed lines, by the value of `x` that each belongs to, else named at their end. What is
     practically nothing beside the rest stands at the foot, under one tick. Rows without `y` are left out."""
     made, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
@@ -57,7 +59,11 @@ def scatter(
     groups, large = markers(rows, shape), list(markers(rows, size))
     own = [list(groups).index(str(r[shape])) if shape else 0 for r in shown]
     every = heights + list((floors or {}).values())
-    footed(axis, every)
+    nothing = lost(every)
+    if limit is not None and (limit <= nothing or not every):
+        limit = None  # it has no height beside the rest
+    every += [] if limit is None else [limit]
+    footed(axis, every, nothing)
     if beside.startswith(WHOLE) and axis.get_yscale() == "linear":
         axis.set_ylim(0, (1 + axes.ROOM) * max(every, default=0.0) or 1.0)
     slots = _slots(axis, shown, places, heights, own, size)
@@ -93,10 +99,13 @@ def scatter(
                 at = [(places[i] + aside[i], heights[i]) for i in some]
                 across = SIZES[place] if size else SIZE
                 whose = marks.gid(
-                    [shown[i] for i in some], dict.fromkeys([x, *filter(None, by), *(apart or ())])
+                    [shown[i] for i in some],
+                    dict.fromkeys([x, *filter(None, by), *(apart or ()), *told]),
                 )
                 _marked(axis, at, groups[group], tone, colour(number) if shape else ink, across, whose)  # fmt: skip
     _noise(axis, floors or {}, names)
+    if limit is not None:
+        axis.axhline(limit, **DASHED)
     plots.label(axis, title, under, beside)
     return marks.linked(plots.svg(made)), bool(moved)
 
@@ -138,9 +147,10 @@ def named(made: Any, axis: Any, names: list[str]) -> None:
     axis.set_xlim(-0.7, len(names) - 0.3)
 
 
-def footed(axis: Any, values: list[float]) -> None:
-    """Scale an axis to these values: what is practically nothing beside the rest stands at its foot."""
-    nothing = lost(values)
+def footed(axis: Any, values: list[float], nothing: float | None = None) -> None:
+    """Scale an axis to these values: what is practically nothing beside the rest (`lost`; nothing: the largest of
+    that, where it is known) stands at its foot."""
+    nothing = lost(values) if nothing is None else nothing
     plots.scaled(axis, values, nothing)
     axes.between(axis.yaxis, values)
     plots.plain(axis.yaxis)
@@ -199,13 +209,12 @@ def _foot(axis: Any, nothing: float) -> None:
 
 def _noise(axis: Any, floors: dict[str, float], names: list[str]) -> None:
     """A dashed line per noise floor: above its own name on the axis, else across, with its name."""
-    style = {"color": INK, "linestyle": "--", "linewidth": 0.9, "alpha": 0.7}
     for name, floor in floors.items():
         if name in names:
             place = names.index(name)
-            axis.plot([place - 0.45, place + 0.45], [floor, floor], **style)
+            axis.plot([place - 0.45, place + 0.45], [floor, floor], **DASHED)
             continue
-        axis.axhline(floor, **style)
+        axis.axhline(floor, **DASHED)
         if len(floors) > 1:
             axis.text(1, floor, name, fontsize=8, color=INK, ha="right", va="bottom",
                       transform=axis.get_yaxis_transform())  # fmt: skip

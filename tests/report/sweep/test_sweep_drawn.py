@@ -1,8 +1,10 @@
 """What the pictures of a sweep draw: marks, axes, noise lines and names, and what is said instead."""
 
 import re
+from itertools import product
 
 import pytest
+from matplotlib.axes import Axes
 from sweeps import drawn, points
 
 from harness.report import badge
@@ -133,6 +135,36 @@ def test_no_part_of_an_axis_makes_little_of_a_share_look_like_much() -> None:
             rows, "prune", "error_ratio", lambda _: "good", (None, None), "t", "x", unit
         )
         assert (">0.0<" in picture or ">0<" in picture) is whole, unit
+
+
+def test_what_a_title_says_is_allowed_is_drawn(tmp_path, monkeypatch) -> None:
+    """A line at it, which the axis reaches; none where all that is allowed is practically nothing beside the rest."""
+    rows = points({"error_ratio": 0.4}, {"error_ratio": 0.5, "prune": "b"})
+    assert "Dashed, by the error: the 2 that is allowed." in drawn(tmp_path, rows)
+    lines: list[float] = []
+    monkeypatch.setattr(Axes, "axhline", lambda axis, y, **_: lines.append(y))
+    for values in ((0.4, 0.5), (1e6, 2e6), (0.4, 1e6), (3.0, 1e6)):
+        two = points(*({"error_ratio": v, "prune": p} for v, p in zip(values, "ab")))
+        scatter.scatter(two, "prune", "error_ratio", lambda _: "good", (None, None), "t", "x", "ratio", limit=2.0)  # fmt: skip
+    assert lines == [2.0, 2.0, 2.0]
+
+
+def test_a_text_is_called_by_itself_and_not_by_how_many_tokens_it_is(tmp_path) -> None:
+    two = [{"text": f"{word} .", "cache": c, "kept_tokens": n, "kl_max": k * n}
+           for (word, n) in (("short", 3), ("long", 9)) for k, c in enumerate(("manual", "cloned"), 1)]  # fmt: skip
+    page = drawn(tmp_path, points(*two))
+    assert "From the uninterrupted run, by text." in page and ">short .</text>" in page
+    pruned = [{**row, "prune": p} for row in two for p in ("none", "knorm")]
+    assert "by tokens kept" in drawn(tmp_path, points(*pruned))
+
+
+def test_a_mark_says_all_that_was_varied_where_it_is_pointed_at(tmp_path) -> None:
+    """Of time and size, too, where no mark tells the third option."""
+    asked = [{"cache": c, "quantize": q, "save": s, "stored_bytes": 1000 + 7 * i, "per_token_s": 0.1 * (i + 1)}
+             for i, (c, q, s) in enumerate(product(("manual", "view"), ("none", "int8"), ("gzip", "torch", "blosc2", "pickle")))]  # fmt: skip
+    page = drawn(tmp_path, points(*asked)).partition("Size and speed")[2].partition("</section>")[0]
+    assert "No mark tells save: each says it" in page
+    assert "cache=manual" in page and "quantize=int8" in page and "save=pickle" in page
 
 
 def test_the_console_says_what_a_sweep_over_seeds_came_to(harness) -> None:
