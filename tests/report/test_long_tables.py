@@ -46,6 +46,27 @@ def test_a_long_table_is_folded_on_a_narrow_screen_alone(
 
 @pytest.mark.browser
 @needs_browser
+def test_a_small_table_of_verdicts_is_no_wider_than_a_narrow_screen(browser, tmp_path) -> None:
+    """Not even where every verdict is marked; the twin, with the mark beside it, is."""
+    verdict = html.cell("diverged", "x", "bad best nearest", "\u2260")
+    rows = [["expected_attention", verdict, verdict]]
+    told = html.page("t", [html.section("A", columns=["prune", "manual", "cloned"], rows=rows)])
+    size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        over = []
+        for text in (told, told.replace("td.best::after { display: block }", "")):
+            (tmp_path / "p.html").write_text(text)
+            browser.get(f"file://{tmp_path}/p.html")
+            wide = "const e = document.querySelector('.wide'); return e.scrollWidth > e.clientWidth"
+            over.append(browser.execute_script(wide))
+        assert over == [False, True]
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.browser
+@needs_browser
 def test_a_heading_sorts_by_click_and_by_key_what_is_empty_last(browser, tmp_path) -> None:
     (tmp_path / "p.html").write_text(page(html.LONG + 1))
     browser.get(f"file://{tmp_path}/p.html")
