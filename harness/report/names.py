@@ -43,7 +43,6 @@ NAMES = {
     "per_token": "each further token",
     "recompute": "recompute the past instead, a second prefill",
     "back": "bring it back: load + verify + restore",
-    "again": "recompute: the faster of the two prefills",
     "prefilled": "recompute: one prefill of the same tokens",
     "error_ratio": "error over rounding's own",
     "save_s": "seconds to save",

@@ -140,7 +140,8 @@ def _above(result: dict[str, Any]) -> str:
         told += f" Steps 1 to {read} read the text, {made} more were generated{more}. {unchosen(result)}".rstrip()
     same = [name for name, curve in curves.items() if name != "restored" and not any(curve["max_abs_diff"])]  # fmt: skip
     if same:
-        told += f" At nothing throughout, for it is bit-equal here: {', '.join(same)}."
+        paths = " and ".join(name.removeprefix("noise: ") for name in same)
+        told += f" Bit-equal to the uninterrupted run, so at 0 in every step: {paths}."
     return told + _high(result)
 
 
@@ -259,16 +260,15 @@ def _price(result: dict[str, Any]) -> str:
     if not again or not back:
         return ""
     short = f" Of less than {MOMENT:g} s nothing is concluded." * (times_faster(result) is None)
-    return (
-        f" Brought back in {machine.seconds(back)}, recomputed in {machine.seconds(again)}.{short}"
-    )
+    faster = ", the faster of two prefills" * timed_twice(result)
+    return f" Brought back in {machine.seconds(back)}, recomputed in {machine.seconds(again)}{faster}.{short}"
 
 
 def _times(result: dict[str, Any]) -> dict[str, Any]:
-    """What was timed, with the two times that a headline compares where it says how much faster a restore was. Where
-    nothing else was prefilled, recomputing is one of them by itself."""
+    """What was timed, with the restore that a headline compares where it says how much faster that was. What it is compared
+    with is one of the prefills: where there were two of the same tokens, both are rows already."""
     (again, back), twice = recomputing(result), timed_twice(result)
-    two = {"back": back, "again" if twice else "prefilled": again} if again and back else {}
+    two = {"back": back} | ({} if twice else {"prefilled": again}) if again and back else {}
     return {k: v for k, v in result["time_s"].items() if twice or not two or k != "recompute"} | two
 
 

@@ -69,11 +69,19 @@ def test_the_two_times_that_a_headline_compares_are_rows_of_the_page():
     )
     drawn = run._cost(result)["panels"][0]
     rows = dict(re.findall(r'"name">([^<]*)</td>.*?"n">([^<]*)<', drawn))
-    times = [rows[plain(key)].replace("\u00a0", " ") for key in ("back", "again")]
+    times = [rows[plain(key)].replace("\u00a0", " ") for key in ("back", "recompute")]
     assert times == ["280 ms", "2,900 ms"], "in one unit"
+    assert [*rows.values()].count(rows[plain("recompute")]) == 1, "told once"
+    assert "recomputed in 2.9\u00a0s, the faster of two prefills." in run._cost(result)["text"]
     assert plain("back") not in run._cost({**result, "waived": [{}]})["panels"][0], (
         "that proof failed"
     )
+
+
+def test_a_noise_path_that_is_bit_equal_is_said_to_be():
+    curves = {name: {"kl": [0.1], "max_abs_diff": [gap]} for name, gap in (("restored", 1.0), ("noise: in chunks of 16", 0.0))}  # fmt: skip
+    told = run._above({"verdict": "drifted", "curves": curves, "noise_floor": {}, "oracle": {}, "metrics": {}})  # fmt: skip
+    assert told == " Bit-equal to the uninterrupted run, so at 0 in every step: in chunks of 16."
 
 
 def test_conclusion_picture_words_then_figures(page_of_an_answer):

@@ -8,7 +8,7 @@ from browsing import OUTSIDE, needs_browser
 from harness.report.html import page, section
 from harness.report.picture import plots
 
-SECONDS = {"prefill": 0.0047, "back": 0.0553, "again": 123.4567, "load_model": 0.2549}
+SECONDS = {"prefill": 0.0047, "back": 0.0553, "recompute": 123.4567, "load_model": 0.2549}
 MEASURED = """
 const wide = s => [...document.querySelectorAll(s)].map(e => e.getBoundingClientRect().width);
 const dots = [...document.querySelectorAll('.track i')].map(e => e.getBoundingClientRect().left);
