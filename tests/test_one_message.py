@@ -174,6 +174,16 @@ MISTAKES = [
     (["task=evaluate", "prompt=recall", "prune.at=4"], 2, "task=experiment, task=loop, task=prune"),
     (["task=save", "prune=knorm", "prune.at=4"], 2, "prune.at=4 is not read by task=save"),
     (["task=bench", "prune=snapkv"], 2, "prune=snapkv is not read by task=bench"),
+    (
+        ["compare.limit=50"],
+        2,
+        "compare.limit=50 is not read by task=experiment: task=prune, task=resume, task=ui read it",
+    ),
+    (
+        ["task=chat", "compare.budget_s=5"],
+        2,
+        "compare.budget_s=5 is not read by task=chat: task=resume reads it",
+    ),
     (["task=faults", "fault=layer_swap", "quantize=int8"], 2, "quantize=int8 is not read"),
     (["task=resume", "snapshot=README.md", "prune=knorm"], 2, "only with prune.at=N"),
     (["task=audit", "run=x", "compare.oracle=false"], 2, "is not read by task=audit"),
