@@ -12,6 +12,7 @@ SAFE = (
     f"less than {100 * WORSE:g} percentage points below it"
 )  # what a cell is chosen for
 CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
+FEW = 20  # prompts; what is said of fewer begins with how many they are
 BLIND = 0.1  # share of answers that could be lost unseen, from which on what is said of safety begins with that
 PARTS = {25: "a quarter", 50: "half", 75: "three quarters"}  # of the bytes, in percent
 
@@ -34,8 +35,8 @@ def conclusion(rows: list[Row]) -> str:
         near = nearest(right)
         return " ".join([_none(near, whole, when), *_otherwise(right, near)])
     lost = _less_likely(rows, winner)
-    head = f"{CHOICE}{' by right answers' * bool(lost)}{when}"
-    head += reach([winner])
+    head = f"{_by(winner['n'], CHOICE)}{' by right answers' * bool(lost)}{when}"
+    head += reach([winner]) * (winner["n"] >= FEW)
     share = _share(winner["kv_bytes"] / whole["kv_bytes"])
     said = [
         f"{head}: {name(winner)} ({_beside(winner, whole)}, {share} of the bytes).",
@@ -110,6 +111,11 @@ def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
     return said
 
 
+def _by(count: int, said: str) -> str:
+    """What is said, behind how many prompts it rests on where those are few."""
+    return f"By {many(count, 'prompt')}, {said[0].lower()}{said[1:]}" if count < FEW else said
+
+
 def _told(row: Row, there: list[Row]) -> str:
     """`_beside`, of the full cache that was asked the same in the same cache."""
     return _beside(row, next(r for r in there if is_full(r) and r["cache"] == row["cache"]))
@@ -123,7 +129,7 @@ def _none(near: Row | None, whole: Row, when: str) -> str:
     beside = f"The nearest is {name(near)}: {hits(near)} of {near['n']} right."
     if not near["value"]:
         beside = "No other cell has one right."
-    return f"{NO_CHOICE}{when}: the full cache has {said}, and no other cell keeps that. {beside}"
+    return f"{_by(whole['n'], NO_CHOICE)}{when}: the full cache has {said}, and no other cell keeps that. {beside}"
 
 
 def _beside(row: Row, whole: Row) -> str:

@@ -106,7 +106,7 @@ def test_a_cell_that_lost_5_points_is_not_chosen_and_its_line_says_so() -> None:
     lost, kept = row(0.1, 0.9375, 10), row(0.25, 0.96, 25)
     said = evaluate.conclusion([full, lost, kept])
     assert said.startswith(
-        "Smallest safe choice, as far as 16 prompts can tell: keydiff 25% (15 of 16 right, 16 with"
+        "By 16 prompts, smallest safe choice: keydiff 25% (15 of 16 right, 16 with"
     )
     lines = [line[-1]["text"] for line in evaluate._differences([full, lost, kept])]
     assert lines == ["not told apart, but 6.2 percentage points down", "not told apart"]

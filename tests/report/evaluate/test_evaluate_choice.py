@@ -20,7 +20,7 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     assert [pill["kind"] for pill in pills(nothing)] == ["soft"]
     right = [row("none", 1.0, 100), row("random", 1.0, 10)]
     assert conclusion(right) == (
-        "Smallest safe choice, as far as 8 prompts can tell: random 10% (8 of 8 right, 10% of the bytes). "
+        "By 8 prompts, smallest safe choice: random 10% (8 of 8 right, 10% of the bytes). "
         "They could miss a loss of up to 34 points."
     )
     few = {"text": "random 10%: 8 of 8 right", "kind": "fair", "sign": "?"}
@@ -28,6 +28,17 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     enough = {"text": "random 10%: 100% right", "kind": "good", "sign": "\u2713"}
     many = [right[0], {**right[1], "n": 100, "delta_low": -0.04}]
     assert pills(many) == [enough] and "can tell" not in conclusion(many)
+    some = [
+        right[0],
+        {**right[1], "n": 24, "delta_low": -0.14},
+    ]  # what so few say begins with them no more
+    assert conclusion(some).startswith(
+        "Smallest safe choice, as far as 24 prompts can tell: random"
+    )
+    two = [{**row, "n": 2, "delta_low": 0.0} for row in right]
+    assert conclusion(two).startswith(
+        "By 2 prompts, smallest safe choice: random 10% (2 of 2 right"
+    )
     parts = {10: "10%", 25: "a quarter", 50: "half", 75: "three quarters"}
     for size, part in parts.items():
         assert f", {part} of the bytes)" in conclusion([right[0], row("random", 1.0, size)])
@@ -39,7 +50,7 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     assert "(198 of 200 right, 8 with the full cache, 10% of the bytes)" in fewer
     before = [{**row(p, v, n), "asked": "before"} for p, v, n in (("none", 1.0, 100), ("random", 0.5, 10))]  # fmt: skip
     both = conclusion([*right, *before])
-    head = "Smallest safe choice where the question is asked after pruning, as far as 8 prompts can tell: random 10% (8 of 8 right"
+    head = "By 8 prompts, smallest safe choice where the question is asked after pruning: random 10% (8 of 8 right"
     assert both.startswith(head)
     assert both.endswith(" Asked before pruning, it has 4 of 8 right, 8 with the full cache.")
     worse = [before[0], {**before[1], "delta": -0.5, "delta_low": -0.8, "delta_high": -0.2}]
@@ -61,7 +72,7 @@ def test_where_no_cell_is_safe_the_conclusion_says_so_and_what_comes_nearest() -
 
     full, others = row("none", 1.0, 100), [row("snapkv", 0.25, 20), row("knorm", 0.5, 20)]
     assert conclusion([full, *others, row("random", 0.5, 10)]) == (
-        "No safe choice: the full cache has 8 of 8 right, and no other cell keeps that. "
+        "By 8 prompts, no safe choice: the full cache has 8 of 8 right, and no other cell keeps that. "
         "The nearest is random 10%: 4 of 8 right."
     )
     assert [(p["text"], p["kind"]) for p in pills([full, *others])] == [("no safe choice", "fair")]
@@ -87,9 +98,7 @@ def test_a_conclusion_says_where_the_expected_text_is_less_likely() -> None:
     cell = full | {"prune": "random", "budget": 0.1, "kv_bytes": 10, "delta": 0.0, "delta_low": -0.3, "delta_high": 0.3}  # fmt: skip
     nll = cell | {"measure": "nll", "delta": 0.15, "delta_low": 0.1, "delta_high": 0.2}
     told = conclusion([full, cell, nll])
-    assert told.startswith(
-        "Smallest safe choice by right answers, as far as 8 prompts can tell: random 10%"
-    )
+    assert told.startswith("By 8 prompts, smallest safe choice by right answers: random 10%")
     assert told.endswith(
         " The expected text is measurably less likely with it (0.15 nats a token, 16% of perplexity)."
     )

@@ -54,7 +54,7 @@ def test_the_figures_are_those_of_the_task(desk, harness, place):
     table = page[page.index("<table") :]
     assert (
         table.index("full cache") < table.index("keydiff 25%")
-        and "Smallest safe choice, as far as 4 prompts can tell: " in page
+        and "By 4 prompts, smallest safe choice: " in page
     )
     assert (made.place / "report.html").is_file() and (made.place / "answers.jsonl").is_file()
     before = values(made.rows)
@@ -129,7 +129,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
         said(browser, "Asking 3 questions of 7 settings.")
         shown(
             browser,
-            "Smallest safe choice, as far as 3 prompts can tell: keydiff 25%",
+            "By 3 prompts, smallest safe choice: keydiff 25%",
             "random 25%",
             "Kept in ",
         )
@@ -140,7 +140,7 @@ def test_the_page_evaluates_and_stops_and_remembers(browser, tmp_path):
         rows = browser.find_elements("css selector", "#scores tr th[scope=row]")
         assert [row.text for row in rows][:2] == ["full cache", "keydiff 25%"] and len(rows) >= 7
         browser.refresh()
-        shown(browser, "Ready. One branch", "Smallest safe choice, as far as 3 prompts can tell: ")
+        shown(browser, "Ready. One branch", "By 3 prompts, smallest safe choice: ")
         for width in (1400, 400):
             size = {"height": 1400, "deviceScaleFactor": 1, "mobile": False, "width": width}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
