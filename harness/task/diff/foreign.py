@@ -88,7 +88,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         say.line(f"{'differs' if rows else 'same'}: {reason}")
         say.line()
         if rows:
-            tabled(say, f"{cfg.a} against {cfg.b}", COLUMNS, rows)
+            tabled(say, f"a = {cfg.a}, b = {cfg.b}", COLUMNS, rows)
             say.line()
         say.fact("report", f"{shown(folder)}/report.html")
 
