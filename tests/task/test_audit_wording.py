@@ -133,6 +133,22 @@ def test_points_with_other_tokens_that_older_versions_called_the_smallest_are_no
     assert wording.older([now], other, rows) != other
 
 
+def test_a_tie_of_two_digits_that_older_versions_told_is_no_forgery() -> None:
+    row = {"verdict": "diverged", "exit_code": 0, "reason": "", "tokens": 9}
+    rows = [
+        row | {"point": str(n), "prune": p, "kl_mean": kl, "stored_bytes": 10 + n}
+        for n, (p, kl) in enumerate((("knorm", 0.5201), ("tova", 0.5199)))
+    ]
+    now = summary.told(rows, {})[1]
+    before = now.replace(
+        "As near: prune=tova (0.52 nats), with 1.1 times the bytes.",
+        "The nearest ties with prune=tova to two digits (0.52 nats) and takes the fewest bytes.",
+    )
+    assert before != now and wording.older([now], before, rows) == before
+    other = before.replace("with prune=tova", "with prune=snapkv")
+    assert wording.older([now], other, rows) != other
+
+
 def test_what_older_versions_told_of_the_restore_of_codes_is_no_forgery(tmp_path) -> None:
     for name, prune, kept in (("0", "none", 9), ("1", "knorm", 4)):
         (tmp_path / name).mkdir()

@@ -7,7 +7,7 @@ from harness.report.picture import plots
 from harness.report.sweep import pruned, tie
 from harness.report.sweep.baseline import CONTROL, policies, tried
 from harness.report.sweep.choice import able
-from harness.report.sweep.distance import missed, rounded
+from harness.report.sweep.distance import as_near, missed
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.which import FEW
 from harness.snapshot.words import NO_NEARER
@@ -47,7 +47,7 @@ def held(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
         for row in short
         if row.get("kl_mean") is not None
         and any(
-            rounded(row["kl_mean"]) < rounded(own["kl_mean"])
+            not as_near(own["kl_mean"], row["kl_mean"])
             for own in mine
             if all(own[axis] == row[axis] for axis in questions)
         )
@@ -73,7 +73,7 @@ def nearer(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     near = min(
         (row for row in known if missed(row)), key=lambda row: float(row["kl_mean"]), default=None
     )
-    if near is None or not rounded(near["kl_mean"]) < rounded(least):
+    if near is None or as_near(least, near["kl_mean"]):
         return ""
     (name,) = _names([near], axes, rows)
     why = "with another token" if near["verdict"] == "diverged" else "short of what is required"
@@ -109,8 +109,7 @@ def _random(row: Row, rows: list[Row], questions: list[str], more: bool) -> Row 
     few = row.get("kept_tokens") or 0
     some = [r for r in some if more or not few or (r.get("kept_tokens") or 0) <= few]
     near = min(some, key=lambda r: float(r["kl_mean"]), default=None)
-    as_near = near is not None and rounded(near["kl_mean"]) <= rounded(row["kl_mean"])
-    return near if as_near else None
+    return near if near and as_near(near["kl_mean"], row["kl_mean"]) else None
 
 
 def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from harness.report.sweep import verdicts as grid
-from harness.report.sweep.distance import far, missed, off, other_tokens, rounded
+from harness.report.sweep.distance import as_near, as_off, far, missed, off, other_tokens
 from harness.report.sweep.variation import asks, group
 
 HEADER = 1.001  # a snapshot no larger than that has but another digit in its header
@@ -20,16 +20,21 @@ def able(rows: list[Row], touched: bool = True) -> list[Row]:
     """The points that come first before their bytes count: meeting what is required, then the right answer, a
     caller's cache that is left as it was (`touched`: where that counts), a better verdict. What is not as required,
     or has other tokens and no right answer, keeps nothing that fewer bytes could keep as well: it is told apart by how
-    far off it is, the mean KL divergence to two digits; where there is none, the first step with another token."""
+    far off it is, the mean KL divergence, of which those as near as the nearest tie; where there is none, the first step
+    with another token."""
 
     def rank(row: Row) -> tuple[Any, ...]:
         verdict, short = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
-        away = off(row) if missed(row) else (0.0, 0.0)
-        return (short, row.get("answer") == "wrong", touched and written(row), verdict, *away)
+        wrong = row.get("answer") == "wrong"
+        return (short, wrong, touched and written(row), verdict, missed(row))
 
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     first = min(map(rank, measured), default=None)
-    return [row for row in measured if rank(row) == first]
+    tied = [row for row in measured if rank(row) == first]
+    if not any(map(missed, tied)):
+        return tied
+    least = min(map(off, tied))
+    return [row for row in tied if as_off(row, least)]
 
 
 def best(rows: list[Row], alone: bool = True) -> list[Row]:
@@ -53,7 +58,7 @@ def nearest(rows: list[Row]) -> list[Row]:
     if any(grid.rank(row["verdict"]) <= ROUNDING for row in first):
         return []
     least = min(map(far, first), default=math.inf)
-    near = [r for r in first if rounded(far(r)) <= rounded(least + (r.get("noise_kl_max") or 0))]
+    near = [r for r in first if as_near(far(r), least + (r.get("noise_kl_max") or 0))]
     return near if len(near) < len(first) else []
 
 

@@ -17,7 +17,7 @@ from harness.report.sweep.choice import (
     stored,
     written,
 )
-from harness.report.sweep.distance import far, missed, rounded
+from harness.report.sweep.distance import as_near, far, missed
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.which import APART, FEW, called, pointed
 from harness.snapshot.result import ORDER
@@ -142,8 +142,8 @@ def _qualified(
     measured = [r for rows, _ in asked for r in rows if r["verdict"] not in grid.STOPPED]
     behind = [row for row in measured if row["point"] not in first]
     if "nearest" in words:
-        least = max(rounded(far(row)) for row in winners)
-        behind = [row for row in behind if rounded(far(row)) <= least]
+        least = max(map(far, winners))
+        behind = [row for row in behind if as_near(far(row), least)]
     elif kept:
         level = max(grid.rank(row["verdict"]) for row in winners)
         behind = [row for row in behind if grid.rank(row["verdict"]) <= level]

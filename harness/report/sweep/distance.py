@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-DIGITS = ".2g"  # of a divergence, that tell two points apart: where these are the same they tie
+AS_NEAR = 0.05  # of the larger of two divergences: where they are no further apart they tie
 
 Row = dict[str, Any]
 
@@ -22,7 +22,7 @@ def off(row: Row) -> tuple[float, float]:
     """How far a point is from the uninterrupted run, the nearest first."""
     kl, first = row.get("kl_mean"), row.get("first_divergence")
     if kl is not None:
-        return (rounded(kl), 0.0)
+        return (float(kl), 0.0)
     return (math.inf, -math.inf if first is None else -first)
 
 
@@ -32,6 +32,12 @@ def far(row: Row) -> float:
     return next((float(value) for value in known if value is not None), math.inf)
 
 
-def rounded(divergence: float) -> float:
-    """A divergence to as many digits as decide."""
-    return float(f"{divergence:{DIGITS}}")
+def as_near(divergence: Any, least: Any) -> bool:
+    """Whether a divergence is no larger than another, or ties with it."""
+    return float(divergence) <= max(float(least), float(least) / (1 - AS_NEAR))
+
+
+def as_off(row: Row, least: tuple[float, float]) -> bool:
+    """Whether a point ties with one that is `least` off."""
+    divergence, first = off(row)
+    return as_near(divergence, least[0]) and first == least[1]

@@ -4,6 +4,7 @@ from collections import Counter
 from statistics import median
 from typing import Any
 
+from harness.report.sweep import choice, distance
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.choice import (
@@ -14,7 +15,7 @@ from harness.report.sweep.choice import (
     stored,
     written,
 )
-from harness.report.sweep.distance import far, missed, rounded
+from harness.report.sweep.distance import missed
 from harness.report.sweep.variation import asks, group, is_seed
 from harness.report.sweep.which import called
 
@@ -39,8 +40,17 @@ def of_each(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
 
 def points(rows: list[Row], axes: list[str]) -> list[Row]:
     """All points of the settings that are best over the seeds, in the order of `choice.able` and `choice.best`: by how
-    many of their points come behind, and by medians. Empty where anything but seeds was asked, where one setting is
-    best with every seed, and where a setting is without some seed."""
+    many of their points come behind, and by medians. Empty as `able` is."""
+    tied = able(rows, axes)
+    least = min(map(size, tied), default=0.0)
+    tied = [some for some in tied if size(some) <= HEADER * least]
+    near = min(map(far, tied), default=0.0)
+    return [row for some in tied if distance.as_near(far(some), near) for row in some]
+
+
+def able(rows: list[Row], axes: list[str]) -> list[list[Row]]:
+    """The settings that come first before their bytes count, each with its points. Empty where anything but seeds was
+    asked, where one setting is best with every seed, and where a setting is without some seed."""
     questions, options = [a for a in axes if asks(a)], [a for a in axes if not asks(a)]
     seeds, settings = group(rows, questions), group(policies(rows, axes), options)
     if not options or not questions or not all(map(is_seed, questions)):
@@ -53,11 +63,20 @@ def points(rows: list[Row], axes: list[str]) -> list[Row]:
     tied = [some for some in settings.values() if _measured(some) and not any(map(written, some))]
     first = min(map(_rank, tied), default=None)
     tied = [some for some in tied if _rank(some) == first]
-    least = min(map(_bytes, tied), default=0.0)
-    tied = [some for some in tied if _bytes(some) <= HEADER * least]
-    near = min(map(_far, tied), default=0.0)
-    tied = [some for some in tied if _far(some) == near]
-    return [row for some in tied for row in some]
+    if not any(missed(row) for some in tied for row in some):
+        return tied
+    nearest = min(tied, key=far)
+    return [some for some in tied if _as_near(some, nearest)]
+
+
+def _as_near(some: list[Row], nearest: list[Row]) -> bool:
+    """Whether a setting ties with the nearest: by its median, or by less than the seeds differ, where each median lies
+    among the other's points and neither setting is the nearer one with every seed."""
+    if distance.as_near(far(some), far(nearest)):
+        return True
+    mine, its = ([distance.far(row) for row in part] for part in (some, nearest))
+    within = min(its) <= median(mine) <= max(its) and min(mine) <= median(its) <= max(mine)
+    return within and any(a < b for a, b in zip(mine, its, strict=True))
 
 
 def sentence(winners: list[Row], axes: list[str], rows: list[Row], so_far: str = "") -> str:
@@ -77,8 +96,22 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row], so_far: str =
         spread = f", {low:.3g} to {high:.3g}" * (low != high)
         facts.append(f"mean KL {median(values):.3g} nats in the median{spread}")
     short = short_of(rows)
-    what = "The nearest" if short or all(map(missed, best)) else "The best"
-    return f"{short} {what} {over}{so_far}: {named} ({'; '.join(facts)}){same}.".strip()
+    near, told = short or all(map(missed, best)), "; ".join(facts)
+    if not named:  # all of them tie
+        said = (
+            f"No setting is {'nearer' if near else 'better'} than another {over}{so_far} ({told})."
+        )
+    else:
+        said = f"The {'nearest' if near else 'best'} {over}{so_far}: {named} ({told}){same}."
+    return f"{short} {said}".strip()
+
+
+def marks(winners: list[Row], axes: list[str], rows: list[Row]) -> dict[str, str]:
+    """The points that are marked, as `choice.marks`; of one setting over the seeds in one word, that of its sentence."""
+    marked = choice.marks(winners, axes, rows)
+    one = {r["point"] for r in points(rows, axes)} == {*marked}
+    near = short_of(rows) or all(map(missed, winners))
+    return dict.fromkeys(marked, "best nearest" if near else "best") if one else marked
 
 
 def _measured(rows: list[Row]) -> list[Row]:
@@ -89,12 +122,14 @@ def _rank(rows: list[Row]) -> tuple[Any, ...]:
     """Where a setting stands before its bytes count, the best first."""
     short, wrong = (int(row["exit_code"]) != 0 for row in rows), (r.get("answer") == "wrong" for r in rows)  # fmt: skip
     ranks = sorted((grid.rank(row["verdict"]) for row in rows), reverse=True)
-    return sum(short), sum(wrong), ranks, _far(rows) if any(map(missed, rows)) else 0.0
+    return sum(short), sum(wrong), ranks, any(map(missed, rows))
 
 
-def _bytes(rows: list[Row]) -> float:
+def size(rows: list[Row]) -> float:
+    """The bytes of a setting, in the median."""
     return median(map(stored, _measured(rows)))
 
 
-def _far(rows: list[Row]) -> float:
-    return rounded(median(map(far, _measured(rows))))
+def far(rows: list[Row]) -> float:
+    """How far off a setting is, in the median."""
+    return median(map(distance.far, _measured(rows)))

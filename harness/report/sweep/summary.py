@@ -151,7 +151,9 @@ def winners(
     choose = overall.of_each if each else overall.chosen
     some = best or (choice.leading(mine, axes, True) if once else choose(mine, axes))
     one = len(some) == 1 or not any(map(variation.asks, axes))
-    return choice.marks(some, axes, [] if best else mine), some[:1] * one
+    return (choice.marks if once or each else overall.marks)(
+        some, axes, [] if best else mine
+    ), some[:1] * one
 
 
 def once_marked(rows: list[Row], ways: Mapping[str, int]) -> list[str]:

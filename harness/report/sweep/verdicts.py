@@ -18,17 +18,17 @@ BEST = (
     "Among points that were asked the same: first what meets what is required, then the right answer where one is "
     "expected, then what leaves the caller's cache as it was (what writes into it is never the best), then the better "
     "verdict. Of points with other tokens than the full cache's and no right answer the nearer to it comes next: the "
-    "smaller mean KL divergence (the same two digits tie), without one the later first other token. Then fewer bytes (a "
+    "smaller mean KL divergence (up to 5% above the smallest ties), without one the later first other token. Then fewer bytes (a "
     "thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are "
-    "more than rounding (mean KL divergence, the same two digits tie). Points equal in all of it tie and are marked "
+    "more than rounding (mean KL divergence, which ties in the same way). Points equal in all of it tie and are marked "
     "alike, unless one takes over ten times another's time per token in each of several questions. A control "
     "(prune=random) is not chosen where a policy is there. Where seeds alone ask something else and each has another "
     "best, the setting is marked that is best over all of them: by the same order, of how many of its points come "
-    "behind, then of medians. Where no point meets what is required and keeps the tokens, "
+    "behind, then of medians, which also tie within what the seeds differ by. Where no point meets what is required and keeps the tokens, "
     "what comes first by the same order is marked as the nearest."
 )
 NEAREST = (
-    "Marked: the nearest to the full cache, by the smaller mean KL divergence (the same two digits tie), then fewer "
+    "Marked: the nearest to the full cache, by the smaller mean KL divergence (up to 5% above the smallest ties), then fewer "
     "bytes; on another measure another point may lead."
 )
 

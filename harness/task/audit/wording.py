@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from harness.report.picture import plots
 from harness.report.sweep import (
     agreement,
     baseline,
@@ -89,6 +90,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     axes = variation.varied(rows) if rows else []
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
+    sentences = [*sentences, *_of_digits(sentences, rows or [], axes)]
     sentences = [*sentences, *_refused_last(sentences, rows or [], axes)]
     if rows and not choice.short_of(baseline.tried(rows, axes)):
         sentences = [*sentences, *(NEAREST.sub("best", said) for said in sentences)]
@@ -134,6 +136,34 @@ def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> l
         for more in (near, held)
         if more and more in said
     ]
+
+
+def _of_digits(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while divergences of the same two digits tied, and each point that ties was told by itself."""
+    mine = baseline.tried(rows, axes)
+    asked = [(overall.chosen(mine, axes), baseline.policies(mine, axes))] if rows else []
+    asked += [(choice.leading(rows, axes, once=True), rows)] if rows else []
+    told = []
+    for some, there in asked:
+        if now := tie.sentence(some, axes, there):
+            before = _tied(some, axes, there)
+            told += [said.replace(now, before).replace("  ", " ").strip() for said in sentences]
+    return told
+
+
+def _tied(winners: list[Result], axes: list[str], rows: list[Result]) -> str:
+    """The sentence on such points; empty where there are none."""
+    digits = {f"{row['kl_mean']:.2g}" for row in winners}
+    names = {row["point"] for row in winners}
+    others = [row for row in choice.able(rows) if row["point"] not in names]
+    others = [row for row in others if f"{row['kl_mean']:.2g}" in digits]
+    if not others or any(map(variation.asks, axes)):
+        return ""
+    called = [" ".join(f"{a}={plots.short(row[a])}" for a in axes) for row in others]
+    told = [*called[: which.FEW], *[f"{len(called) - which.FEW} more"] * (len(called) > which.FEW)]
+    ties, takes = ("tie", "take") if winners[1:] else ("ties", "takes")
+    nats = f"{float(digits.pop()):g} nats"
+    return f"The nearest {ties} with {' and '.join(told)} to two digits ({nats}) and {takes} the fewest bytes."
 
 
 def _of_errors(sentences: list[str], rows: list[Result]) -> list[str]:

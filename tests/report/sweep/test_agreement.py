@@ -267,7 +267,7 @@ def test_a_nearer_point_that_is_refused_has_what_each_is_held_to_beside_the_one_
     page = heading.told(tmp_path, tied, ["prune"], {}, 3, 0)[1]
     assert page.partition("\n")[0].endswith(f"). {more}"), "on top of it"
     told = summary.told(tied, {})[1]
-    assert f"). {more} The nearest ties with prune=knorm" in told, told
+    assert f"). {more} As near: prune=knorm (0.5 nats), with " in told, told
     before = f"{told.replace(f'{more} ', '')} {more}"
     assert wording.older([told], before, tied) == before, "a record that told it last"
     rows[0]["kl_mean"] = 0.9

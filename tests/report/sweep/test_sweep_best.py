@@ -189,10 +189,10 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     page = drawn(tmp_path, rows)
     best = (
         "None of 3 keeps the tokens. The nearest: prune=b (diverged, mean KL 0.52 nats, 90 bytes on disk). "
-        "The nearest ties with prune=c to two digits (0.52 nats) and takes the fewest bytes."
+        "As near: prune=c (0.52 nats), with 1.1 times the bytes."
     )
     assert (
-        best.replace("). The", ').</p><p class="soft">The') in page
+        best.replace("). As", ').</p><p class="soft">As') in page
         and marked(page) == ["1"]
         and "The best:" not in page
     )
@@ -201,7 +201,7 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     assert f"best:         {best} {asks}" in summary.closing(tmp_path, rows, 3, [])
     assert summary.told(rows, {}) == ("3 diverged", best)
     short = [{**row, "verdict": "drifted", "exit_code": 1} for row in rows]
-    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes on disk).</p><p class=\"soft\">The nearest ties with prune=c" in drawn(tmp_path, short)  # fmt: skip
+    assert "None of 3 is as required. The nearest: prune=b (drifted, mean KL 0.52 nats, 90 bytes on disk).</p><p class=\"soft\">As near: prune=c (" in drawn(tmp_path, short)  # fmt: skip
     allowed = [{**row, "verdict": "drifted"} for row in rows]
     apart = "Smallest with the same tokens: prune=a (drifted, 1 bytes on disk); nearest to the full cache: prune=b or c (mean KL 0.52 nats)."
     assert apart in drawn(tmp_path, allowed)
@@ -268,7 +268,7 @@ def test_points_with_other_tokens_are_chosen_by_how_near_they_are_and_never_call
 ):
     rows = points(
         {"prune": "a", "kl_mean": 0.608, "stored_bytes": 120, "prune.ratio": "0.5"},
-        {"prune": "a", "kl_mean": 0.619, "stored_bytes": 107},
+        {"prune": "a", "kl_mean": 0.649, "stored_bytes": 107},
         {"prune": "a", "kl_mean": 0.6081, "stored_bytes": 190},
         {"prune": "none", "kl_mean": 1e-6, "verdict": "drifted", "exit_code": 1, "stored_bytes": 140},
     )  # fmt: skip

@@ -16,15 +16,19 @@ def told(rows: list[dict], axes: list[str]) -> str:
     return tie.sentence(overall.chosen(rows, axes), axes, rows)
 
 
-def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked() -> None:
+def test_divergences_up_to_5_percent_apart_tie_and_the_fewest_bytes_are_marked() -> None:
     measured = ((0.1311, 90, 0), (0.1297, 99, 3), (0.24, 10, 9))
     rows = points(*({"prune.ratio": r, "kl_mean": kl, "stored_bytes": size, "first_divergence": first}
                     for r, (kl, size, first) in zip(("0.25", "0.5", "0.1"), measured)))  # fmt: skip
     axes = ["prune.ratio"]
     assert [row["point"] for row in overall.chosen(rows, axes)] == ["0"]
-    said = "The nearest ties with prune.ratio=0.5 to two digits (0.13 nats) and takes the fewest bytes."
+    said = (
+        "As near: prune.ratio=0.5 (0.13 nats against 0.131, within 5%), with 1.1 times the bytes."
+    )
     assert told(rows, axes) == said
-    apart = [rows[0] | {"kl_mean": 0.1361}, *rows[1:]]
+    boundary = [rows[0] | {"kl_mean": 0.1361}, *rows[1:]]  # 0.14 and 0.13 in two digits
+    assert [row["point"] for row in overall.chosen(boundary, axes)] == ["0"]
+    apart = [rows[0] | {"kl_mean": 0.1367}, *rows[1:]]
     assert [row["point"] for row in overall.chosen(apart, axes)] == ["1"] and told(
         apart, axes
     ) == ""
@@ -33,9 +37,45 @@ def test_divergences_of_the_same_two_digits_tie_and_the_fewest_bytes_are_marked(
     right = [row | {"answer": "right"} for row in rows]
     assert told(right, axes) == "", "no divergence chose them"
     many = points(*({"prune": p, "stored_bytes": 90 + i} for i, p in enumerate("abcdefg")))
-    assert "with prune=b and prune=c and prune=d and 3 more to" in told(many, ["prune"])
+    assert "As near: prune=b or c or d or 3 more (0.52 nats), with " in told(many, ["prune"])
     twice = points({"prune": "a"}, {"prune": "b"}, {"prune": "c", "stored_bytes": 99})
-    assert told(twice, ["prune"]).startswith("The nearest tie with prune=c to two digits (0.52 nats) and take ")  # fmt: skip
+    assert told(twice, ["prune"]) == "As near: prune=c (0.52 nats), with 1.1 times the bytes."
+
+
+def test_a_key_that_makes_no_difference_is_not_told_point_by_point_among_those_that_tie() -> None:
+    """The twin: points that are no whole grid are told one by one."""
+    rows = points(*({"cache": c, "save": s, "stored_bytes": n}
+                    for c in "wxyz" for s, n in (("gzip", 90), ("torch", 99))))  # fmt: skip
+    axes = ["cache", "save"]
+    assert told(rows, axes) == "As near: save=torch (0.52 nats), with more bytes."
+    few = told(rows[:6] + rows[6:7], axes)
+    assert few.startswith("As near: cache=w save=torch and cache=x save=torch and cache=y "), few
+
+
+def test_over_seeds_settings_tie_within_what_the_seeds_differ_by() -> None:
+    """The twin is nearer with every seed, as far apart in its median."""
+    sizes = (("0.25", 90, (0.30, 0.44, 0.40)), ("0.5", 180, (0.45, 0.34, 0.35)))
+    rows = points(*({"prune.ratio": r, "seed": str(s), "stored_bytes": n, "kl_mean": k}
+                    for r, n, kls in sizes for s, k in enumerate(kls)))  # fmt: skip
+    axes = ["prune.ratio", "seed"]
+    assert {row["prune.ratio"] for row in overall.chosen(rows, axes)} == {"0.25"}
+    said = "As near: prune.ratio=0.5 (0.35 nats against 0.4, within what the seeds differ by), with 2 times the bytes."
+    assert told(rows, axes) == said
+    assert set(overall.marks(overall.chosen(rows, axes), axes, rows).values()) == {"best nearest"}
+    mixed = [row | {"verdict": "drifted" if row["seed"] == "1" else "diverged"} for row in rows]
+    marks = overall.marks(overall.chosen(mixed, axes), axes, mixed)
+    assert [*marks.values()] == ["best"] * 3, "one setting, one word"
+    least = [[0.1, 0.3, 0.5], [0.2, 0.4, 0.6]]
+    some = [[{"verdict": "diverged", "kl_mean": k} for k in kls] for kls in least]
+    assert not overall._as_near(some[1], some[0])
+
+
+def test_where_every_setting_ties_over_the_seeds_none_is_named() -> None:
+    rows = points(*({"prune": p, "seed": s, "kl_mean": k}
+                    for p, kls in (("a", (0.3, 0.5)), ("b", (0.5, 0.3))) for s, k in zip("12", kls)))  # fmt: skip
+    axes = ["prune", "seed"]
+    said = overall.sentence(overall.chosen(rows, axes), axes, rows)
+    assert "No setting is nearer than another over 2 values of seed (4 diverged; mean KL" in said
 
 
 def test_without_a_divergence_the_later_first_other_token_is_nearer() -> None:
