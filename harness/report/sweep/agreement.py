@@ -6,10 +6,10 @@ from typing import Any
 from harness.report.picture import plots
 from harness.report.sweep import pruned, tie
 from harness.report.sweep.baseline import CONTROL, policies, tried
-from harness.report.sweep.choice import able
-from harness.report.sweep.distance import as_near, missed
+from harness.report.sweep.choice import able, option
+from harness.report.sweep.distance import as_near, missed, other_tokens
 from harness.report.sweep.variation import asks, group
-from harness.report.sweep.which import FEW
+from harness.report.sweep.which import FEW, called
 from harness.snapshot.words import NO_NEARER
 
 WRONG = ("drifted", "diverged")
@@ -33,7 +33,29 @@ def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
     said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
     refused = held(winners, axes, rows)
     near = "" if refused else nearer(winners, axes, mine)
-    return list(filter(None, [refused, *said, near, control(winners, axes, rows)]))
+    parted = parting(winners, axes, mine)
+    return list(filter(None, [refused, *said, parted, near, control(winners, axes, rows)]))
+
+
+def parting(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """At which step the one point that mean KL chose has another token, and which keeps the same ones longest, where that
+    is another; empty elsewhere, and where tokens are drawn."""
+    drawn = any(row.get("sampling") not in (None, "greedy") for row in winners)
+    if any(map(asks, axes)) or len(winners) != 1 or drawn:
+        return ""
+    (row,) = winners
+    first = row.get("first_divergence")
+    if not other_tokens(row) or first is None or row.get("kl_mean") is None:
+        return ""
+    known = [r for r in _able(rows) if r.get("first_divergence") is not None]
+    last = max((r["first_divergence"] for r in known), default=first)
+    said = f"The first other token of the nearest is at step {first + 1}"
+    if last <= first:
+        return f"{said}."
+    late = [r for r in known if r["first_divergence"] == last]
+    told = called({option(r, axes) for r in late}, axes, [], rows)[0]
+    told = f"{len(late)} others" if told.count(" or ") >= FEW else told
+    return f"{said}, that of {told} at step {last + 1}."
 
 
 def held(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

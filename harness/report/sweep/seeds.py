@@ -35,7 +35,7 @@ def sentence(rows: list[Row], axes: list[str]) -> str:
         "".join(f"{a}={v} " for a, v in zip(others, name, strict=True)) + _came_to(some)
         for name, some in groups.items()
     ]
-    return f"over {' and '.join(seeds)}: {'; '.join(said)}"
+    return f"over {' and '.join([*seeds, *others])}: {'; '.join(said)}"
 
 
 def told(rows: list[Row], axes: list[str]) -> str:
@@ -66,10 +66,13 @@ def _came_to(rows: list[Row]) -> str:
     if values := _values(rows, key):
         low, middle, high = (number(of(values)) for of in (min, median, max))
         ratio = key == "error_ratio"
-        spread = f"{low} in each" if low == high else f"{low} to {high}"
+        spread = low if low == high else f"{low} to {high}"
         beside = [f"median {middle}"] * (low != high) + ["2 allowed"] * ratio
         name, own = ("error", " of rounding's own") if ratio else (plain(key), "")
-        told.append(f"{name} {spread}{own}" + f" ({', '.join(beside)})" * bool(beside))
+        told.append(
+            f"{name} {spread}{own}{' in each' * (low == high)}"
+            + f" ({', '.join(beside)})" * bool(beside)
+        )
     return ", ".join(told)
 
 

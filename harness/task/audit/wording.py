@@ -31,6 +31,8 @@ COUNTS = re.compile(rf"{COUNTED}(?:, {COUNTED})+")  # which older versions told 
 REACH = re.compile(
     r", as far as [\d to]+ prompts? can tell(?=:)"
 )  # of cells, that older versions did not say
+OVER = re.compile(r"^(\d+ points over )[^:]+:")  # which named the seeds alone
+EACH = re.compile(r" of rounding's own in each")
 UNTOUCHED = re.compile(f"{conclusion.UNTOUCHED},?( |:)")
 NEAREST = re.compile(
     r"(?<=[Tt]he )nearest(?=(?: so far)? (?:is marked for each|over \d+ values of) )"
@@ -90,6 +92,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     axes = variation.varied(rows) if rows else []
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
+    sentences = [*sentences, *_unparted(sentences, rows or [], axes)]
     sentences = [*sentences, *_of_digits(sentences, rows or [], axes)]
     sentences = [*sentences, *_refused_last(sentences, rows or [], axes)]
     if rows and not choice.short_of(baseline.tried(rows, axes)):
@@ -136,6 +139,16 @@ def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> l
         for more in (near, held)
         if more and more in said
     ]
+
+
+def _unparted(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told while nothing was said of the first other token, and of a sweep over seeds that they alone varied."""
+    mine = baseline.tried(rows, axes)
+    parted = agreement.parting(overall.chosen(mine, axes), axes, baseline.policies(mine, axes))
+    told = [said.replace(f" {parted}", "") for said in sentences if parted and parted in said]
+    seeds = " and ".join(filter(variation.is_seed, axes))
+    over = [OVER.sub(rf"\1{seeds}:", said) for said in sentences] if seeds else []
+    return told + [EACH.sub(" in each of rounding's own", said) for said in over]
 
 
 def _of_digits(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:

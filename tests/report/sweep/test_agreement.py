@@ -311,6 +311,34 @@ def test_a_quantizer_that_keeps_the_tokens_is_told_which_has_the_nearer_logits()
     assert wording.older([said, said.partition(" One prompt")[0]], said.partition(" Nearer")[0], [mine, near]) == said.partition(" Nearer")[0]  # fmt: skip
 
 
+def test_the_nearest_has_the_step_of_its_first_other_token_and_which_keeps_the_same_ones_longer():
+    """The twins: the nearest keeps them longest itself, tokens are drawn, and a record of before."""
+    rows = points(*(ROW | {"prune": p, "prune.ratio": r, "kl_mean": kl, "first_divergence": n, "error_ratio": None}
+                    for p, kl, n in (("snapkv", 0.3, 1), ("keydiff", 0.6, 4)) for r in ("0.25", "0.5")))  # fmt: skip
+    rows[1]["kl_mean"] = 0.4
+    said = "The first other token of the nearest is at step 2"
+    told = summary.told(rows, {})[1]
+    assert f"{said}, that of prune=keydiff at step 5." in told, told
+    before = told.replace(f" {said}, that of prune=keydiff at step 5.", "")
+    assert before != told and wording.older([told], before, rows) == before
+    alone = [row | {"first_divergence": 1} for row in rows]
+    assert f"{said}." in summary.told(alone, {})[1]
+    assert said not in summary.told([row | {"sampling": "sample"} for row in rows], {})[1]
+
+
+def test_a_spread_that_is_no_spread_is_told_of_each_seed_and_all_that_varies_is_named() -> None:
+    """The twin of before named the seeds alone."""
+    same = {"verdict": "equivalent", "outcome": "equivalent", "error_ratio": 0.4, "prune": "none"}
+    rows = points(*(ROW | same | {"cache": c, "seed": s} for c in "vw" for s in "12"))
+    told = seeds.told(rows, ["cache", "seed"])
+    one = "all equivalent, error 0.4 of rounding's own in each (2 allowed)"
+    assert told == f"4 points over seed and cache: cache=v {one}; cache=w {one}."
+    before = told.replace(" and cache:", ":").replace(
+        " of rounding's own in each", " in each of rounding's own"
+    )
+    assert wording.older([told], before, rows) == before
+
+
 def test_what_is_held_in_memory_counts_with_its_keys_and_values() -> None:
     few, many = (ROW | {"save": "memory", "stored_bytes": 80, "kv_bytes": n} for n in (50, 100))
     assert choice.stored(few) < choice.stored(many)

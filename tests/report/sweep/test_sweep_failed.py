@@ -97,7 +97,7 @@ def test_the_opening_of_a_sweep_says_what_was_varied_and_a_long_one_stands_alone
     assert said[1] == "2 of 5 points over cache have run. The best: x."
     many = [row | {"seed": s, "cache": row["cache"] * 9} for row in rows for s in "12"]
     best, opening = heading.told(tmp_path, many, ["cache", "seed"], {}, 4, 0)[1].splitlines()
-    assert opening.startswith("4 points over seed: ") and best == "The best: x."
+    assert opening.startswith("4 points over seed and cache: ") and best == "The best: x."
 
 
 @pytest.mark.parametrize("refused, said", ((0, "2 of 3 failed"), (1, "1 of 3 failed, 1 refused"), (2, "2 of 3 refused")))  # fmt: skip

@@ -183,7 +183,7 @@ def test_seeds_are_no_curve_and_the_headline_says_what_they_came_to(tmp_path):
     far = [{**row, "verdict": v, "prune": p, "prompt.seed": s} for row in rows[:1]
            for p in "ab" for s, v in (("1", "drifted"), ("2", "diverged"))]  # fmt: skip
     assert seeds.sentence(far, ["prune", "prompt.seed"]) == (
-        "over prompt.seed: " + "; ".join(f"prune={p} 1 drifted, 1 diverged, KL divergence per step, "
+        "over prompt.seed and prune: " + "; ".join(f"prune={p} 1 drifted, 1 diverged, KL divergence per step, "
                                          "largest (nats) 0.5 in each" for p in "ab")
     )  # fmt: skip
     assert seeds.sentence(rows, ["prune"]) == "" == seeds.sentence(rows[:1], ["seed"])

@@ -24,7 +24,6 @@ def test_each_seed_has_a_line_with_its_verdict_and_how_its_texts_begin(tmp_path)
         (tmp_path / str(i) / "result.json").write_text(text)
     (block,) = texts.sections(tmp_path, [rows[0], rows[2]], ["seed"])
     assert [line[0] for line in block["rows"]] == ["0, 2"], "seeds that said the same"
-    assert not texts.sections(tmp_path, rows, ["prune"])  # no seed was varied
     assert not texts.sections(tmp_path / "none", rows[2:], ["seed"])
 
 
@@ -55,3 +54,22 @@ def test_an_expected_answer_stands_beside_what_was_said_and_a_pruned_text_is_cal
     plain = [{**row, "answer": None, "restore": None} for row in rows]
     (block,) = texts.sections(tmp_path, plain, ["prompt.seed"])
     assert block["columns"] == ["prompt.seed", "verdict", "restored"]
+
+
+def test_each_point_with_other_tokens_has_a_line_where_no_seed_was_varied(tmp_path) -> None:
+    """The twins: one that is within rounding has none, and drifted points that say the same are no table."""
+    rows = [{"point": p, "verdict": v, "prune": p} for p, v in (("knorm", "diverged"), ("tova", "drifted"),
+                                                                  ("none", "equivalent"))]  # fmt: skip
+    for row in rows:
+        said = " k is 35 ." if row["prune"] == "knorm" else " k is 5 ."
+        (tmp_path / row["point"]).mkdir()
+        text = {"text": {"continuation": " k is 5 .", "restored": said}}
+        (tmp_path / row["point"] / "result.json").write_text(json.dumps(text))
+    (block,) = texts.sections(tmp_path, rows, ["prune"])
+    assert block["title"] == "What each point said" and "Seeds" not in block["text"]
+    assert block["text"].endswith("says in each: k is 5 .")
+    assert [(line[0], line[2]["text"]) for line in block["rows"]] == [
+        ("knorm", "k is 35 ."),
+        ("tova", "k is 5 ."),
+    ]
+    assert not texts.sections(tmp_path, rows[1:], ["prune"])
