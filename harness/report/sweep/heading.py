@@ -17,6 +17,7 @@ from harness.report.sweep import (
     precision,
     price,
     pruned,
+    rounding,
     search,
     seeds,
     shortfall,
@@ -65,7 +66,8 @@ def told(
         str(row.get("mutated")) == "True" for row in rows
     ):
         text += "\nNone is called best: every point writes into your cache."
-    for note in (codes.idle(rows, axes), precision.sentence(rows, axes)):
+    told = (codes.idle(rows, axes), precision.sentence(rows, axes), rounding.near_ties(rows, axes))
+    for note in told:
         text += f"\n{note}".rstrip()
     was = "was" if mixed == 1 else "were"
     text += f"\n{machine.many(mixed, 'point')} {was} run by other code than the rest." * bool(mixed)

@@ -20,6 +20,7 @@ from harness.report.sweep import (
     heading,
     panels,
     pruned,
+    rounding,
     search,
     seeds,
     texts,
@@ -46,6 +47,8 @@ def rows(points: list[Path]) -> list[dict[str, Any]]:
     told = list(directions(points[0].parent)) if points else []
     told = told or answered(points)
     flat = [{**_row(p), **figures(p, told)} for p in points]
+    for row in flat:
+        row["reason"] = rounding.reason(row)
     pruned.completed(flat)
     columns = list(dict.fromkeys(key for row in flat for key in row))
     return [{key: row.get(key) for key in columns} for row in flat]

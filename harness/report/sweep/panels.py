@@ -10,7 +10,7 @@ from harness.report.html import section
 from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.run.yardstick import TWICE
-from harness.report.sweep import pruned, scatter
+from harness.report.sweep import pruned, rounding, scatter
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.variation import group as grouped
 from harness.report.sweep.variation import is_seed
@@ -150,6 +150,8 @@ def _panels(
         told += " No noise floor is drawn: each model has its own."
     if lost:
         told += " Shaded: practically nothing beside the rest, and not to scale."
+    if any(key == SAME for key, *_ in measures) and any(map(rounding.tied, rows)):
+        told += f" An equivalent point with another token has a near tie there, {rounding.DECIDES}."
     if constant:
         told = f"{told} The same in every point: {'; '.join(constant)}.".strip()
     return section(title, text=told, panels=panels, legend=_legend(rows, group, size) if panels else "")  # fmt: skip

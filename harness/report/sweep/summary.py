@@ -22,6 +22,7 @@ from harness.report.sweep import (
     precision,
     price,
     pruned,
+    rounding,
     search,
     tally,
     variation,
@@ -266,7 +267,11 @@ def closing(
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         plain = spread or measured(rows) * bool(ended[1:])  # where no point is to be chosen
         lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
-        notes = (codes.idle(rows, axes), precision.sentence(rows, axes))
+        notes = (
+            codes.idle(rows, axes),
+            precision.sentence(rows, axes),
+            rounding.near_ties(rows, axes),
+        )
         lines += [say.labelled("note", note) for note in notes if note]
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))

@@ -198,7 +198,7 @@ MISSING = 10  # points that are named
 def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     """The sweep's table against its points."""
     from harness.report.sweep import page as pages
-    from harness.report.sweep import pruned
+    from harness.report.sweep import pruned, rounding
 
     whole = read(sweep / "sweep.json")
     claimed = whole.get("finished")
@@ -235,6 +235,8 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
                 continue  # a column that came later claims nothing
             if was and key == pruned.RESTORE and was[key] == pruned.once(row):
                 continue  # what older versions told of codes
+            if was and key == "reason" and was[key] == rounding.NEAR.sub("", value):
+                continue  # which said nothing of near ties
             if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])

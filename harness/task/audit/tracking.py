@@ -10,7 +10,7 @@ from typing import Any
 from harness import track
 from harness.report.evaluate import page as evaluate
 from harness.report.sweep import cells as answers
-from harness.report.sweep import evaluated, search, seeds, summary, variation
+from harness.report.sweep import evaluated, rounding, search, seeds, summary, variation
 from harness.report.sweep import page as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS
@@ -168,6 +168,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         tables.append(summary.markdown(rows, ways, once=True))
     axes = variation.varied(rows, ways)
     tables += [wording.once_best(some, rows, axes) for some in tables]
+    tables += [rounding.NEAR.sub("", some) for some in tables]
     point = first(best, marked)
     ended = summed(folder, rows, point, marked, not missing, sentence)
     alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]

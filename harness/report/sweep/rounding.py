@@ -1,0 +1,37 @@
+"""Points of a sweep that are within rounding: where it decides a near tie."""
+
+import re
+from typing import Any
+
+from harness.report.picture import plots
+from harness.report.sweep.variation import FROM_1
+from harness.report.sweep.which import FEW
+
+DECIDES = "which rounding decides"
+NEAR = re.compile(rf"; a near tie at step \d+, {DECIDES}")  # which older versions did not say
+
+Row = dict[str, Any]
+
+
+def tied(row: Row) -> bool:
+    """Whether another token is the most likely one at some step, and rounding explains it."""
+    return row["verdict"] == "equivalent" and row.get(FROM_1) is not None
+
+
+def reason(row: Row) -> str:
+    """Why a point has its verdict, and where it has such a near tie."""
+    near = f"; a near tie at step {row[FROM_1]}, {DECIDES}" if tied(row) else ""
+    return f"{row['reason'] or ''}{near}"
+
+
+def near_ties(rows: list[Row], axes: list[str]) -> str:
+    """Which points have one and at which step, in a sentence; empty where none has."""
+    some = list(filter(tied, rows))
+    told = [f"{_called(row, axes)} (step {row[FROM_1]})" for row in some[:FEW]]
+    more = f" and {len(some) - FEW} more" * (len(some) > FEW)
+    said = f"Equivalent but for a near tie, {DECIDES}: {', '.join(told)}{more}."
+    return said if some else ""
+
+
+def _called(row: Row, axes: list[str]) -> str:
+    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])

@@ -1,0 +1,52 @@
+"""What a sweep says of points that are within rounding."""
+
+import json
+
+from sweeps import points
+
+from harness.report.sweep import heading, page, panels, rounding, summary
+from harness.report.sweep import points as table
+from harness.task.audit import evidence
+
+TIE = "a near tie at step 5, which rounding decides"
+KEYS = {"first_divergence_from_1": None, "first_divergence": None, "max_abs_diff": 0.1}
+
+
+def test_a_near_tie_is_told_of_an_equivalent_point_wherever_the_sweep_is(tmp_path) -> None:
+    """The twin has the same tokens."""
+    same = KEYS | {"verdict": "equivalent", "reason": "error against float64 0.1, plain path 0.2"}
+    near = {
+        "first_divergence_from_1": 5,
+        "first_divergence": 4,
+        "top1_agreement": 0.75,
+        "stored_bytes": 900,
+    }
+    rows = points(*(same | {"top1_agreement": 1.0} | more | {"quantize": q}
+                    for q, more in (("none", {}), ("int8", near))))  # fmt: skip
+    rows = [row | {"reason": rounding.reason(row)} for row in rows]
+    assert [row["reason"].partition("; ")[2] for row in rows] == ["", TIE]
+    axes = ["quantize"]
+    block = table.every(rows, axes, {}, {}, alone=False)
+    assert [line[block["columns"].index("reason")] for line in block["rows"]] == ["", TIE]
+    said = "Equivalent but for a near tie, which rounding decides: quantize=int8 (step 5)."
+    assert said in heading.told(tmp_path, rows, axes, {}, 2, 0)[1]
+    assert said in " ".join(" ".join(summary.closing(tmp_path, rows, 2, [])).split())
+    assert TIE in summary.markdown(rows) and "near tie" in str(panels.sections(rows, axes)[0])
+    assert not rounding.near_ties(rows[:1], axes)
+    assert not rounding.tied(rows[1] | {"verdict": "diverged"}), "which rounding does not explain"
+
+
+def test_a_table_of_before_near_ties_were_told_is_no_forgery(tmp_path) -> None:
+    """The twin tells another step."""
+    (tmp_path / "0").mkdir()
+    result = {"verdict": "equivalent", "reason": "", "task": "experiment", "metrics": {"first_divergence": 4}}  # fmt: skip
+    (tmp_path / "0" / "result.json").write_text(json.dumps(result))
+    (row,) = page.rows([tmp_path / "0"])
+    assert row["reason"] == f"; {TIE}"
+
+    def named(reason: str) -> list[str]:
+        (tmp_path / "sweep.csv").write_text(page._csv([row | {"reason": reason}]))
+        return [found.what for found in evidence.summary(tmp_path, [tmp_path / "0"])]
+
+    assert not named("") and not named(row["reason"])
+    assert named(row["reason"].replace("5", "4")) == ["sweep.csv: reason"]
