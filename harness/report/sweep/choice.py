@@ -69,6 +69,8 @@ def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
     no best point of a question where all tie."""
     groups = [*group(rows, [a for a in axes if asks(a)]).values()]
     options = [a for a in axes if not asks(a)]
+    if groups[1:] and not once and not any(best(some) or nearest(some) for some in groups):
+        return []  # where points came to no end the others are no better than those of another question
     tied = [
         by_option(
             best(some, once or not groups[1:]) or ([] if once else _untouched(nearest(some))),

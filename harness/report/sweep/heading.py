@@ -140,7 +140,7 @@ def _chosen(
         return own, _beside(pruning, winners, axes, rows)
     if winners and not best:
         return first, [*_beside(said, winners, axes, rows), price.sentence(winners, axes, rows)]
-    return first, [cells.conclusion(folder, rows)]
+    return first, [cells.conclusion(folder, rows) or rounding.alike(rows, axes)]
 
 
 def _beside(said: str, winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:

@@ -108,7 +108,9 @@ def said(
     best = winners(rows, ways)[1]
     if sentence and not (once or chosen or searched(rows, ways)):
         sentence = f"{sentence} {_caution(rows, ways)}".rstrip()
-    sentence = sentence or f"{missed(rows)} {spread or measured(rows, ways, once)}".strip()
+    level = "" if once or not rows else rounding.alike(rows, variation.varied(rows, ways))
+    plain = " ".join(filter(None, (missed(rows), level, spread or measured(rows, ways, once))))
+    sentence = sentence or plain
     sentence += f" {inert.sentence(rows, variation.varied(rows, ways))}".rstrip() * (not once)
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
@@ -265,7 +267,8 @@ def closing(
         best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
-        plain = spread or measured(rows) * bool(ended[1:])  # where no point is to be chosen
+        level = rounding.alike(rows, axes)  # where no point is to be chosen
+        plain = f"{level} {spread or measured(rows) * bool(ended[1:])}".strip()
         lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
         notes = (
             codes.idle(rows, axes),

@@ -50,3 +50,22 @@ def test_a_table_of_before_near_ties_were_told_is_no_forgery(tmp_path) -> None:
 
     assert not named("") and not named(row["reason"])
     assert named(row["reason"].replace("5", "4")) == ["sweep.csv: reason"]
+
+
+def test_of_models_whose_points_are_all_within_rounding_none_is_the_best_for_a_point_that_failed(
+    tmp_path,
+) -> None:
+    """The twin: of one model a point diverged, so that the others of it are better."""
+    good = KEYS | {"verdict": "equivalent", "reason": "", "error_ratio": 0.4, "outcome": ""}
+    lost = good | {"verdict": "failed", "exit_code": 2, "stored_bytes": None, "per_token_s": None}
+    rows = points(*((lost if (m, c) == ("b", "manual") else good) | {"model": m, "cache": c}
+                    for m in "abc" for c in ("manual", "view", "static")))  # fmt: skip
+    said = "All of 9 points but 1 are within rounding; failed: model=b cache=manual."
+    assert summary.winners(rows, {})[0] == {}
+    assert said in summary.said(rows, {}, 9)[1]
+    assert said in " ".join(" ".join(summary.closing(tmp_path, rows, 9, [])).split())
+    assert said in heading.told(tmp_path, rows, ["model", "cache"], {}, 9, 0)[1]
+    rows[1] |= {"verdict": "diverged", "exit_code": 1}
+    assert {*summary.winners(rows, {})[0]} >= {"0", "2"} and said not in summary.said(rows, {}, 9)[
+        1
+    ]

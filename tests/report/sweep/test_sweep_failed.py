@@ -175,7 +175,8 @@ def test_where_no_point_is_to_be_chosen_the_conclusion_is_what_was_measured(tmp_
         }
     rows[2] |= {"verdict": "failed", "exit_code": 2, "reason": "boom"}
     both = [line for line in summary.closing(tmp_path, rows, 3, []) if line[:10] == "conclusion"]
-    told = "Varied: cache; the largest error is 0.5 of rounding's own (2 allowed); 2 KiB on disk."
+    told = "All of 3 points but 1 are within rounding; failed: cache=cloned. "
+    told += "Varied: cache; the largest error is 0.5 of rounding's own (2 allowed); 2 KiB on disk."
     assert [line.split(maxsplit=1)[1] for line in both] == [told]
     rows[0]["verdict"] = rows[1]["verdict"] = "failed"
     assert "conclusion" not in "".join(summary.closing(tmp_path, rows, 3, [])), "nothing came out"
