@@ -1,7 +1,7 @@
-"""Fresh processes without the seconds that a first run takes: a process that has imported what a run does
-(MLflow is not among it), and has done one of another model than the shipped one, forks for each command.
-A command has its own id, working directory, environment, streams and end; what reads the environment
-while it is imported has read that of the test session."""
+"""Fresh processes without the seconds that imports take: a process that has imported what a run does
+(MLflow is not among it) and has done nothing else forks for each command. A command has its own id,
+working directory, environment, streams and end; what reads the environment while it is imported has
+read that of the test session. (After a first run here, one with more threads would hang in its fork.)"""
 
 import importlib
 import json
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, chdir, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -83,7 +83,9 @@ def child(asked: dict) -> None:
         file = os.open(asked[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         os.dup2(file, stream)
         os.close(file)
-    silent(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
@@ -97,24 +99,6 @@ def child(asked: dict) -> None:
         exec(what, vars(sys.modules["__main__"]))
 
 
-def silent(*streams: int) -> None:
-    """Nothing comes from these streams of the process, or goes there."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in streams:
-        os.dup2(nothing, stream)
-    os.close(nothing)
-
-
-def once() -> None:
-    """A run whose first times are over then: without compiled kernels, whose threads no fork may have begun."""
-    from harness import __main__ as front
-
-    sys.argv = ["harness", "model=tiny_gpt2", "cache=dynamic", "steps=1", "track=none"]
-    with TemporaryDirectory() as place, chdir(place):
-        front.main()
-    del sys.modules["harness.__main__"]  # which `-m harness` is about to be
-
-
 def serve() -> None:
     from harness import process
 
@@ -122,10 +106,6 @@ def serve() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     answers = os.fdopen(os.dup(1), "w")
-    kept = os.dup(2)
-    silent(1, 2)
-    once()
-    os.dup2(kept, 2)
     while asked := sys.stdin.buffer.raw.readline():
         if not (pid := os.fork()):
             return child(json.loads(asked))
