@@ -13,6 +13,7 @@ import torch
 from harness.capture import check_length, check_vocabulary, vocabulary
 from harness.compare.identity import Difference, fits
 from harness.errors import InputProblem, Misfit
+from harness.machine import many
 from harness.model.loaded import Loaded
 from harness.snapshot import coherence
 from harness.snapshot.state import State
@@ -218,7 +219,7 @@ def rows_of(text: Any, batch: int) -> list[str]:
     if not isinstance(rows, list | tuple) or not all(isinstance(one, str) for one in rows):
         raise InputProblem(_no_text(text))
     if len(rows) != batch:
-        raise InputProblem(f"{len(rows)} texts for the {batch} rows of this state.")
+        raise InputProblem(f"{many(len(rows), 'text')} for the {many(batch, 'row')} of this state.")
     return list(rows)
 
 

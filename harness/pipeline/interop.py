@@ -17,7 +17,7 @@ from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline.argument import check_shapes, warn_of
-from harness.pipeline.positions import by_the_mask
+from harness.pipeline.positions import PRUNED, by_the_mask
 from harness.pipeline.refill import refilled
 from harness.pipeline.restore import floor, identity_check, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
@@ -278,6 +278,10 @@ def _check_filled(cache: Any, ids: torch.Tensor) -> None:
         hint = ""
         if longest == ids.shape[1] - 1:
             hint = " The last token that `generate` chose was never fed: give sequences[:, :-1]."
+        elif longest > ids.shape[1]:
+            hint = " A `generate` that is given no id beyond those of its cache feeds all of them once more."
+        else:
+            hint = f" {PRUNED}"
         raise InputProblem(
             f"the cache holds {longest} tokens, input_ids {ids.shape[1]}: "
             f"give exactly the ids that filled it.{hint}"

@@ -20,6 +20,10 @@ from harness.pipeline.prune import moves
 from harness.pipeline.restore import MARGIN, floors_now, replayed
 from harness.snapshot.state import LayerState, Segment, State
 
+PRUNED = (
+    "Of a cache that your own code prunes, capture the whole one and give that state and the policy, a class below "
+    "harness.prune.Policy, to harness.prune_state."
+)
 ASK = (
     "Give `position_ids` as the forward had them; for a new prefill use "
     "(attention_mask.cumsum(-1) - 1).clamp(min=0), as `generate` does."
@@ -72,7 +76,8 @@ def _ahead(state: State, position_ids: Any) -> torch.Tensor:
     ahead = sent - positions_of(mask)
     if bool(((ahead != ahead[:, -1:]) & (mask != 0)).any()):
         raise InputProblem(
-            "position_ids leave a gap between tokens of a row: only consecutive positions can be captured."
+            "position_ids leave a gap between tokens of a row: only consecutive positions can be captured. "
+            f"{PRUNED}"
         )
     return ahead[:, -1]
 

@@ -93,3 +93,29 @@ def test_the_weights_of_a_model_are_read_once(model, state, monkeypatch) -> None
         own.model.norm.weight[0] += 1
     with pytest.raises(RestoreRefused, match="layer_norm"):
         harness.to_cache(state, own)
+
+
+def test_a_cache_that_generate_filled_twice_is_told(model, state) -> None:
+    """Given no new id, the library feeds all of them once more, without a word; given one, it goes on."""
+    for more, length in (([], 2 * state.tokens), ([5], state.tokens + 1)):
+        cache = harness.to_cache(state, model)
+        ids = torch.cat([state.token_ids, torch.tensor([more], dtype=torch.int64)], 1)
+        out = model.model.generate(
+            ids, past_key_values=cache, max_new_tokens=3, pad_token_id=2, eos_token_id=[]
+        )
+        assert cache.get_seq_length() == length + 2
+        if more:
+            harness.from_cache(model, cache, out[:, :-1])
+        else:
+            with pytest.raises(harness.InputProblem, match="feeds all of them once more"):
+                harness.from_cache(model, cache, out[:, :-1])
+
+
+def test_a_cache_that_was_pruned_by_hand_is_told_the_way(model, state) -> None:
+    cache = harness.to_cache(state, model)
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys[:, :, ::2], layer.values[:, :, ::2]
+    kept = torch.arange(state.tokens)[None, ::2]
+    for ids, where in ((state.token_ids, None), (state.token_ids[:, ::2], kept)):
+        with pytest.raises(harness.InputProblem, match=r"to harness\.prune_state"):
+            harness.from_cache(model, cache, ids, position_ids=where)

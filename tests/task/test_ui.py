@@ -65,8 +65,9 @@ def test_a_port_that_is_taken_is_named(harness):
         held.bind(("127.0.0.1", 0))
         held.listen()
         port = held.getsockname()[1]
-        done = harness("task=ui", "task.seconds=0.1", f"task.port={port}")
+        done = harness("task=ui", "task.seconds=0.1", f"task.port={port}", "out=shelf")
     assert done.code == 2 and f"task.port={port}" in done.out
+    assert "model tiny" not in done.out and not Path("shelf").exists()
 
 
 def test_help_fits_a_screen_and_has_an_example(process):

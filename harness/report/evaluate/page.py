@@ -20,6 +20,7 @@ HEADS = (
 )  # fmt: skip
 SHOWN = ("cell", "asked", "KiB", "ms", "right, %", "95%", "ppl", "KL")  # on the console
 BEST = 3  # answers shown per cell and asking that are not those of the full cache
+LARGE = 100.0  # a perplexity that nobody expects beside right answers
 NAMED = 6  # cells and askings of which each is told how many there are
 ASKED, SAID, WRONG = (
     1,
@@ -125,6 +126,17 @@ def sections(
 def shown(rows: list[Row]) -> list[Row]:
     """The table's rows by column, for the console."""
     return [dict(zip(COLUMNS, row, strict=True)) for row in _table(rows)]
+
+
+def surprised(rows: list[Row]) -> str:
+    """What a large perplexity beside right answers is no sign of; empty where there is none."""
+    found = [values["nll"] for values in cells(rows).values() if values["contains"]["value"] > 0.5]
+    if all(exp(row["value"]) < LARGE for row in found):
+        return ""
+    return (
+        "ppl is of the expected text itself, put straight after the question: it is large where a model is right in "
+        "other words"
+    )
 
 
 def children(rows: list[Row]) -> list[Row]:

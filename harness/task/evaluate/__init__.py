@@ -72,6 +72,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         shown_rows=evaluate.shown(rows),
     )
     progress.end()
+    if said := evaluate.surprised(rows):
+        say.line(f"note: {said}")
     return outcome
 
 

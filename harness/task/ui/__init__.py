@@ -9,7 +9,7 @@ from harness import interrupt, machine, process
 from harness.config import Config, at_least, within
 from harness.errors import InputProblem
 from harness.snapshot.result import UNJUDGED
-from harness.task.ui.server import prepare, serving
+from harness.task.ui.server import check_port, prepare, serving
 
 if TYPE_CHECKING:
     from harness.engine import Engine
@@ -36,6 +36,7 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     at_least("task.seconds", cfg.task.seconds, 0)
     at_least("task.run", cfg.task.run, 1)
     at_least("task.check", cfg.task.check, 1)
+    check_port(cfg.task.port)
     place, source = store.place(cfg.out or folder / "snapshots"), cfg.snapshot
     if isinstance(place, str):
         raise InputProblem(

@@ -41,7 +41,8 @@ class Journal:
         self._wanted: tuple[float, str, Kept, dict[str, Any]] | None = None
         # as `read` found them: to what was asked of several branches
         self.answers: dict[str, Any] = {}
-        self.aside: list[str] = []
+        self._aside: dict[str, tuple[str, Path]] = {}  # branch -> why it was left, and where
+        self._unread: list[str] = []
         self.problem = ""
         self._index: dict[str, dict[str, Any]] = {}  # branch -> as it was written last
         self._others: list[dict[str, Any]] = []  # branches that stay as they lie
@@ -88,7 +89,7 @@ class Journal:
             log.exception("autosave")
             place = self.folder.with_name(f"{self.folder.name}.unreadable-{time.time_ns():x}")
             self.folder.rename(place)
-            self.aside.append(f"This tab's autosave cannot be read. It lies in {place} now, and a new one is begun.")  # fmt: skip
+            self._unread.append(f"This tab's autosave cannot be read. It lies in {place} now, and a new one is begun.")  # fmt: skip
             return "", {}
         found = index.get("answers")
         self.answers = found if isinstance(found, dict) else {}
@@ -106,7 +107,19 @@ class Journal:
     def leave(self, name: str, told: dict[str, Any], why: str) -> None:
         """Let branch `name` lie in the autosave: it is looked at again when the tab is next opened."""
         self._others.append({**told, "name": name})
-        self.aside.append(f"Branch {name} {why}; it stays in the autosave ({self.folder / told['snapshot']}).")  # fmt: skip
+        self._aside[name] = why, self.folder / told["snapshot"]
+
+    @property
+    def aside(self) -> list[str]:
+        """What was kept before and could not be taken up, in words; branches that are left for one reason together."""
+        said = list(self._unread)
+        for why in dict.fromkeys(why for why, _ in self._aside.values()):
+            left = {name: place for name, (other, place) in self._aside.items() if other == why}
+            several, (first, place) = len(left) > 1, next(iter(left.items()))
+            whose = f"Branches {', '.join(left)}: each" if several else f"Branch {first}"
+            where = self.folder if several else place
+            said.append(f"{whose} {why}; it stays in the autosave ({where}).")
+        return said
 
     def _work(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from harness.errors import InputProblem
 
 HOST = "127.0.0.1"
+TAKEN = "task.port={port} is taken. Give another, or 0 for any free one."
 QUIET = {
     "GRADIO_ANALYTICS_ENABLED": "False",  # its version check too
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -33,6 +35,18 @@ def prepare() -> None:
     """Before anything imports gradio, which reads its settings then."""
     os.environ.update(QUIET)
     os.environ.setdefault("GRADIO_TEMP_DIR", _scratch().name)
+
+
+def check_port(port: int) -> None:
+    """Raise InputProblem for a port that something else listens on; 0 is any free one. Before anything heavy."""
+    with socket.socket() as tried:
+        tried.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # what has just ended is no matter
+        try:
+            tried.bind((HOST, port))
+        except OSError:
+            raise InputProblem(TAKEN.format(port=port)) from None
 
 
 @contextmanager
@@ -58,9 +72,7 @@ def serving(build: Any, port: int, reports: Path | None = None) -> Iterator[str]
             css_paths=Path(__file__).with_name("page.css"), app_kwargs={"middleware": guards},
         )  # fmt: skip
     except OSError:
-        raise InputProblem(
-            f"task.port={port} is taken. Give another, or 0 for any free one."
-        ) from None
+        raise InputProblem(TAKEN.format(port=port)) from None
     if reports is not None:
         app.router.routes.insert(0, _reports(reports))
     # outermost: gradio puts its own, which lets every port of this machine read, around what it is given

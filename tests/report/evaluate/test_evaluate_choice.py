@@ -2,6 +2,7 @@
 
 from harness.report import html
 from harness.report.evaluate.choice import conclusion, pills
+from harness.report.evaluate.page import surprised
 
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
 
@@ -111,3 +112,14 @@ def test_blocks_put_badges_above_their_page() -> None:
     told = {"text": "random 10%: 100% right", "kind": "good", "sign": "\u2713"}
     blocks = [html.section("One"), html.section("Two", pills=[told])]
     assert html.pills(blocks) == [told]
+
+
+def test_a_perplexity_that_is_large_beside_right_answers_is_explained() -> None:
+    def rows(right: float, nll: float) -> list[dict]:
+        return [
+            FULL | {"measure": "contains", "value": right},
+            FULL | {"measure": "nll", "value": nll},
+        ]
+
+    assert "right in other words" in surprised(rows(1.0, 17.0))
+    assert surprised(rows(1.0, 1.0)) == surprised(rows(0.0, 17.0)) == ""

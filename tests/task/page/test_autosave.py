@@ -126,10 +126,13 @@ def test_a_branch_of_another_model_waits_and_what_is_new_is_kept(kept):
     assert "another model" in words.greeting(two) and "model" not in words.greeting(one)
     two.begin(TEXT)
     two.flush()
+    two.fork()
+    two.flush()
     again = kept("model=tiny_gpt2")
     assert ids(again) == ids(two) and len(again.aside) == 1
     back = kept()  # and the other way round
-    assert ids(back) == ids(one) and "another model" in back.aside[0]
+    assert ids(back) == ids(one) and len(back.aside) == 1
+    assert back.aside[0].startswith("Branches A, B: each belongs to another model, tiny_gpt2")
 
 
 def test_an_autosave_that_cannot_be_read_is_put_aside_and_a_new_one_begun(kept, tmp_path):
