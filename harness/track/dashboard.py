@@ -144,6 +144,41 @@ def page(store: Mlflow, server: str, run_id: str = "") -> str:
     return experiment.address(server, run.info.experiment_id, run_id)
 
 
+def looked(store: Mlflow, server: str, run_id: str) -> str:
+    """`page` of a store that is a database. Raises ConfigProblem where it cannot be opened, too."""
+    before = logging.root.manager.disable
+    logging.disable()  # MLflow's client logs a traceback beside what it raises
+    try:
+        return page(store, server, run_id)
+    except Unreachable as problem:
+        raise ConfigProblem(f"the dashboard cannot be opened: {problem}") from None
+    finally:
+        logging.disable(before)
+
+
+def already(store: Mlflow, server: str) -> bool:
+    """Whether a dashboard of the runs in `store` answers at `server`: both have the same experiments."""
+    try:
+        urllib.request.urlopen(f"{server}/health", timeout=2).close()
+        there(store)
+    except (OSError, ValueError, ConfigProblem):
+        return False
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    try:
+        ours, theirs = (
+            {
+                (e.experiment_id, e.name, e.creation_time)
+                for e in MlflowClient(uri).search_experiments()
+            }
+            for uri in (store.uri, server)
+        )
+    except MlflowException:
+        return False
+    return ours == theirs
+
+
 def served(store: Mlflow, run_id: str = "") -> str:
     """The same of the server that `store` is, which has pages of its own. Raises ConfigProblem where it does not
     answer, or has no such experiment: none is made by a command that only looks."""
@@ -247,9 +282,17 @@ def main() -> None:
         raise ConfigProblem(
             f"track.uri={told.track_uri} has pages of its own: open the experiment {told.track_experiment} in your workspace."
         )
-    check(int(port))
     store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
+    server = f"http://127.0.0.1:{port}"
+    if already(store, server):
+        print(
+            f"dashboard: {looked(store, server, told.run)}\nIt is open there already.", flush=True
+        )
+        return
+    check(int(port))
     there(store)
+    if told.run:  # whether there is one is said before a server starts
+        looked(store, server, told.run)
     signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGINT))  # the terminal was closed
     serve(store, int(port), told.run)
 

@@ -5,6 +5,8 @@ wait, and a store that is broken for good where they are cut off.
 """
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,6 +44,7 @@ def put(path: Path) -> None:
     try:
         with temporary.open("wb") as copy:
             temporary.chmod(0o600)
+            _placed(path.with_name(ARTIFACTS))
             copy.write(Path(_made[0].name, NAME).read_bytes())
             copy.flush()
             os.fsync(copy.fileno())
@@ -49,3 +52,11 @@ def put(path: Path) -> None:
         path.with_name(ARTIFACTS).mkdir(mode=0o700, exist_ok=True)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _placed(artifacts: Path) -> None:
+    """Have the experiment that every store begins with keep its files beside the others', not where a process stood."""
+    with closing(sqlite3.connect(Path(_made[0].name, NAME))) as base, base:
+        base.execute(
+            "update experiments set artifact_location = ?", (artifacts.absolute().as_uri(),)
+        )

@@ -135,6 +135,24 @@ def test_a_page_that_reaches_out_would_be_noticed(browser, tmp_path):
         time.sleep(0.1)
 
 
+def test_one_that_is_open_already_is_named_and_no_other(server, runs, swept, tmp_path, monkeypatch, capfd):  # fmt: skip
+    _, address = server
+    run = record.read(swept / "4" / "result.json")["mlflow"]["run_id"]
+    port = f"port={urlparse(address).port}"
+    other = dashboard.store_of(tmp_path)
+    other.opened({})
+    for words, code, said in (
+        ([f"runs_dir={runs}"], 0, f"dashboard: {address}\nIt is open there already."),
+        ([f"runs_dir={runs}", f"run={run}"], 0, f"/runs/{run}?"),
+        ([f"runs_dir={runs}", "run=5f"], 2, "run=5f: "),
+        ([f"runs_dir={tmp_path}"], 2, f"{port} is in use"),
+    ):
+        monkeypatch.setattr("sys.argv", ["harness", "dashboard", port, *words])
+        assert front.main() == code
+        shown = capfd.readouterr()
+        assert said in shown.out + shown.err, shown
+
+
 def test_the_server_is_small_private_and_silent(server, runs):
     """At most the launcher and one worker; only the loopback address; telemetry is off."""
     process, address = server

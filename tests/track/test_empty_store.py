@@ -36,6 +36,8 @@ def test_a_store_that_was_made_ready_is_put_in_its_place_by_the_first_record(swe
         for name in ("mlflow.db", "artifacts")
     }
     assert closed == {"mlflow.db": 0o600, "artifacts": 0o700}, "for its owner only"
+    places = base.execute("select name, artifact_location from experiments").fetchall()
+    assert places[0][0] == "Default" and len({place for _, place in places}) == 1, places
     before = (tmp_path / "runs" / "mlflow.db").stat().st_ino
     empty_store.put(tmp_path / "runs" / "mlflow.db")
     assert (tmp_path / "runs" / "mlflow.db").stat().st_ino == before, "never put over one"
