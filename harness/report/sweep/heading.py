@@ -133,7 +133,8 @@ def _chosen(
         return own, [said, *below, inert.DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
-    winners = best or overall.chosen(mine, axes)
+    nearest = best if search.by_nearness(ways) else []
+    winners = nearest or overall.chosen(mine, axes)
     said = f"{tally.sentence(mine, axes)} {conclusion.told(winners, axes, mine, so_far)}".strip()
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""

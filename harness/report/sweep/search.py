@@ -10,11 +10,13 @@ from harness.report.html import section
 from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.sweep import variation
+from harness.report.sweep.distance import as_near
 from harness.report.sweep.verdicts import target
 from harness.snapshot.objective import ANSWERS, BYTES, KIB, directions, front, shown
 
 Row = dict[str, Any]
 RIGHT = next(iter(ANSWERS))
+NEAR = "metrics.kl_mean"  # by which points are called near
 NONE: Mapping[str, str] = {}
 SHARES = (RIGHT, "evaluate.exact")  # in percent on a page
 APART = 0.07  # of the picture's height between two points that are named in it: a line of text
@@ -145,10 +147,26 @@ def reached(rows: list[Row], ways: dict[str, int], sure: Mapping[str, str] | Non
     return f"The best: {point} ({least})." if point else f"The best: {least}."
 
 
-def ranked(rows: list[Row], ways: dict[str, int]) -> list[Row]:
-    """The points of the front, the best by the first objective first; none where a direction is unknown."""
+def ranked(rows: list[Row], ways: dict[str, int], once: bool = False) -> list[Row]:
+    """The points of the front, the best by the first objective first; none where a direction is unknown. Of those that
+    are as near as the nearest, where that is sought first, the next objective comes before. once: as older versions,
+    to which none was as near."""
     best = [rows[place] for place in front(rows, ways)]
-    return sorted(best, key=lambda row: tuple(-way * row[name] for name, way in ways.items()))
+
+    def by(row: Row) -> tuple[float, ...]:
+        return tuple(-way * row[name] for name, way in ways.items())
+
+    if not best or once or not by_nearness(ways):
+        return sorted(best, key=by)
+    least = min(float(row[NEAR]) for row in best)
+    near = [row for row in best if as_near(row[NEAR], least)]
+    rest = [row for row in best if row not in near]
+    return [*sorted(near, key=lambda row: (by(row)[1:], row[NEAR])), *sorted(rest, key=by)]
+
+
+def by_nearness(ways: Mapping[str, int]) -> bool:
+    """Whether what is sought first is the point that is nearest to the full cache."""
+    return next(iter(ways.items()), None) == (NEAR, -1)
 
 
 def hopeless(rows: list[Row], ways: dict[str, int]) -> bool:

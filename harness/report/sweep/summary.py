@@ -145,7 +145,7 @@ def winners(
     """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
     one is best whatever was asked. ways: objectives. once: as older versions told them. each: as those did that had no
     setting which is best over the seeds."""
-    axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways))[:1]
+    axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways), once)[:1]
     if not once and evaluated.words(rows, axes):
         some = evaluated.chosen(rows, axes, each)
         marks = {r["point"]: "best" if r[evaluated.SAFE] else "best nearest" for r in some}

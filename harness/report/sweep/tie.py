@@ -40,9 +40,12 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
 def _bytes(mine: list[list[Row]], others: list[list[Row]]) -> str:
     """How many bytes the others take, beside those that are marked."""
     times = [overall.size(some) / overall.size(mine[0]) for some in others]
-    if min(times) <= choice.HEADER:
+    fewer = [part for part in times if part * choice.HEADER < 1]  # of points that a search chose
+    if min(times) <= choice.HEADER and not fewer:
         return "no fewer bytes"
-    return "more bytes" if others[1:] else f"{times[0]:.3g} times the bytes"
+    if not others[1:]:
+        return f"{times[0]:.3g} times the bytes"
+    return f"fewer bytes{' in part' * (len(fewer) < len(times))}" if fewer else "more bytes"
 
 
 def _named(mine: list[list[Row]], others: list[list[Row]], options: list[str]) -> str:

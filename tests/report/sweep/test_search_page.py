@@ -10,8 +10,8 @@ from sweeps import asked, drawn, points
 from harness.report import footer
 from harness.report.picture import plots
 from harness.report.sweep import cells as answers
+from harness.report.sweep import heading, search
 from harness.report.sweep import page as sweep
-from harness.report.sweep import search
 from harness.snapshot import objective
 
 SEARCH = """
@@ -82,6 +82,26 @@ def test_the_commands_of_a_search_are_whole_and_its_best_point_has_one(tmp_path)
     ways = {"a": 1, "b": -1}
     rows = [{"point": str(i), "a": a, "b": b} for i, (a, b) in enumerate(((1, 9), (5, 8), (5, 7), (2, 1)))]  # fmt: skip
     assert [row["point"] for row in search.ranked(rows, ways)] == ["2", "3"]
+
+
+def test_of_points_of_a_search_that_are_as_near_the_next_objective_chooses(tmp_path):
+    """Of two that are within 5% the smaller one, as in a grid; the twin asks for the bytes first."""
+    measured = ((1.93, 76), (1.94, 48), (2.19, 32))
+    rows = points(*({"prune": p, "kl_mean": kl, "stored_bytes": size, "metrics.kl_mean": kl, "size.kv_bytes": size,
+                     "restore": "exact", "tokens": 60} for p, (kl, size) in zip("abc", measured)))  # fmt: skip
+    near, small = {"metrics.kl_mean": -1}, {"size.kv_bytes": -1}
+    ways = near | small
+    assert [row["prune"] for row in search.ranked(rows, ways)] == ["b", "a", "c"]
+    assert [row["prune"] for row in search.ranked(rows, ways, once=True)] == ["a", "b", "c"]
+    assert [row["prune"] for row in search.ranked(rows, small | near)] == ["c", "b", "a"]
+    said = {}
+    for name, sought in (("near", near), ("both", ways), ("small", small | near)):
+        said[name] = heading.told(tmp_path, rows, ["prune"], sought, 3, 0)[1]
+    nearest = "Nearest to the full cache by mean KL: prune="
+    assert f"{nearest}a (1.93 nats" in said["near"] and "with 0.632 times the bytes" in said["near"]
+    for both in (said["both"], said["small"]):
+        assert f"{nearest}b (1.94 nats" in both and "As near: prune=a (1.93 nats" in both
+        assert "with 1.58 times the bytes" in both
 
 
 def test_a_tight_front_names_no_two_points_in_one_line():

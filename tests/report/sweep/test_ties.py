@@ -40,6 +40,11 @@ def test_divergences_up_to_5_percent_apart_tie_and_the_fewest_bytes_are_marked()
     assert "As near: prune=b or c or d or 3 more (0.52 nats), with " in told(many, ["prune"])
     twice = points({"prune": "a"}, {"prune": "b"}, {"prune": "c", "stored_bytes": 99})
     assert told(twice, ["prune"]) == "As near: prune=c (0.52 nats), with 1.1 times the bytes."
+    assert tie.sentence(twice[2:], ["prune"], [twice[0], twice[2]]) == (
+        "As near: prune=a (0.52 nats), with 0.909 times the bytes."
+    ), "a search may choose by the divergence alone"
+    assert tie.sentence(many[1:2], ["prune"], many).endswith(", with fewer bytes in part.")
+    assert tie.sentence(many[6:], ["prune"], many).endswith(", with fewer bytes.")
 
 
 def test_a_key_that_makes_no_difference_is_not_told_point_by_point_among_those_that_tie() -> None:
