@@ -2,6 +2,7 @@
 model or a seed costs says nothing about the options beside it."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from harness.report.sweep import verdicts as grid
@@ -18,7 +19,7 @@ Options = dict[tuple[str, ...], Row]
 
 def able(rows: list[Row], touched: bool = True) -> list[Row]:
     """The points that come first before their bytes count: meeting what is required, then the right answer, a
-    caller's cache that is left as it was (`touched`: where that counts), a better verdict. What is not as required,
+    caller's cache that is left as it was, keys and values on the disk (`touched`: where these two count), a better verdict. What is not as required,
     or has other tokens and no right answer, keeps nothing that fewer bytes could keep as well: it is told apart by how
     far off it is, the mean KL divergence, of which those as near as the nearest tie; where there is none, the first step
     with another token."""
@@ -26,7 +27,7 @@ def able(rows: list[Row], touched: bool = True) -> list[Row]:
     def rank(row: Row) -> tuple[Any, ...]:
         verdict, short = grid.rank(row["verdict"]), int(row["exit_code"]) != 0
         wrong = row.get("answer") == "wrong"
-        return (short, wrong, touched and written(row), verdict, missed(row))
+        return (short, wrong, touched and (written(row), passing(row)), verdict, missed(row))
 
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     first = min(map(rank, measured), default=None)
@@ -39,13 +40,13 @@ def able(rows: list[Row], touched: bool = True) -> list[Row]:
 
 def best(rows: list[Row], alone: bool = True) -> list[Row]:
     """The points to choose among those that were asked the same, all that tie; none where all are alike in
-    all that counts, and where every one writes into the caller's cache: those that are `able`, and of them the
+    all that counts, and where every one writes into the caller's cache; none of memory beside one on the disk: those that are `able`, and of them the
     smallest. alone: they were asked the one question there was, where a point that came to no end is none to be better
     than; of several questions each has its best."""
     tied = able(rows)
     least = min(map(stored, tied), default=0.0)
     tied = [row for row in tied if stored(row) <= HEADER * least]
-    tied = [row for row in tied if not written(row)]
+    tied = _kept(tied, rows)
     measured = [row for row in rows if row["verdict"] not in grid.STOPPED]
     several = measured[1:] and not alone  # one that had no rival is the best of none
     return tied if len(tied) < len(rows if several else measured) else []
@@ -73,7 +74,7 @@ def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
         return []  # where points came to no end the others are no better than those of another question
     tied = [
         by_option(
-            best(some, once or not groups[1:]) or ([] if once else _untouched(nearest(some))),
+            best(some, once or not groups[1:]) or ([] if once else _kept(nearest(some), some)),
             options,
         )
         for some in groups
@@ -98,8 +99,22 @@ def leading(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
     return [row for some in tied for option, row in some.items() if option not in lost]
 
 
-def _untouched(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if not written(row)]
+def _kept(some: list[Row], rows: list[Row]) -> list[Row]:
+    """Those of `some` that may be chosen among `rows`."""
+    passed = gone(rows)
+    return [row for row in some if not written(row) and not passed(row)]
+
+
+def gone(rows: list[Row]) -> Callable[[Row], bool]:
+    """What tells the points that are none to choose among `rows`: those of which memory holds all, where another is on
+    the disk."""
+    there = any(not passing(row) for row in rows if row["verdict"] not in grid.STOPPED)
+    return lambda row: there and passing(row)
+
+
+def passing(row: Row) -> bool:
+    """Whether its keys and values are in memory alone, and gone with their process."""
+    return row.get("save") == "memory"
 
 
 def option(row: Row, options: list[str]) -> tuple[str, ...]:
@@ -125,7 +140,7 @@ def stored(row: Row) -> float:
 
 def held(row: Row) -> int:
     """Those of them that are in memory alone, which `stored_bytes` does not count."""
-    return (row.get("kv_bytes") or 0) * (row.get("save") == "memory")
+    return (row.get("kv_bytes") or 0) * passing(row)
 
 
 def _seconds(row: Row) -> float:

@@ -13,6 +13,7 @@ from harness.report.sweep.choice import (
     by_option,
     lacking,
     nearest,
+    passing,
     short_of,
     stored,
     written,
@@ -23,6 +24,7 @@ from harness.report.sweep.which import APART, FEW, called, pointed
 from harness.snapshot.result import ORDER
 
 UNTOUCHED = ", your cache left as it was"
+LASTING = ", of those on disk"
 # By its verdict: what the smallest is that, and what points are called which nothing else was needed to choose: where
 # each is the only one of its question, and where it is one of several.
 KEPT = {
@@ -118,8 +120,12 @@ def _best(
     if words == ["nearest"]:
         head += f"{' policy' * control} to the full cache (by {_measure(winners, once)})"
     said = f"{head}{so_far}{kept}{only}" if words else f"{alone}{so_far}{only}"
-    if any(map(written, able(rows, False))) and not any(map(written, winners)):
-        said += UNTOUCHED + "," * which.startswith(" ")
+    told = [
+        words
+        for words, lacks in ((UNTOUCHED, written), (LASTING, passing))
+        if any(map(lacks, able(rows, False))) and not any(map(lacks, winners))
+    ]
+    said += "".join(told) + "," * (bool(told) and which.startswith(" "))
     there = set.intersection(*map(set, near))
     if "nearest" in words or not there:
         return f"{said}{which}"

@@ -9,6 +9,7 @@ from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.choice import (
     HEADER,
+    gone,
     leading,
     option,
     short_of,
@@ -60,7 +61,8 @@ def able(rows: list[Row], axes: list[str]) -> list[list[Row]]:
     each = group(of_each(rows, axes), questions).values()
     if not each or set.intersection(*({option(r, options) for r in some} for some in each)):
         return []
-    tied = [some for some in settings.values() if _measured(some) and not any(map(written, some))]
+    tied, passed = list(filter(_measured, settings.values())), gone(rows)
+    tied = [some for some in tied if not any(written(row) or passed(row) for row in some)]
     first = min(map(_rank, tied), default=None)
     tied = [some for some in tied if _rank(some) == first]
     if not any(missed(row) for some in tied for row in some):

@@ -16,8 +16,8 @@ STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (
     "Among points that were asked the same: first what meets what is required, then the right answer where one is "
-    "expected, then what leaves the caller's cache as it was (what writes into it is never the best), then the better "
-    "verdict. Of points with other tokens than the full cache's and no right answer the nearer to it comes next: the "
+    "expected, then what leaves the caller's cache as it was (what writes into it is never the best), then what is on disk (what "
+    "memory alone holds is never the best beside it), then the better verdict. Of points with other tokens than the full cache's and no right answer the nearer to it comes next: the "
     "smaller mean KL divergence (up to 5% above the smallest ties), without one the later first other token. Then fewer bytes (a "
     "thousandth more ties: a header is a few digits longer), then logits nearer to the full cache's, where these are "
     "more than rounding (mean KL divergence, which ties in the same way). Points equal in all of it tie and are marked "

@@ -69,14 +69,36 @@ def test_what_memory_holds_counts_in_the_bytes_that_are_told():
     """Its few on the disk are a manifest: they would make it the smallest of formats that keep all."""
     row = {"verdict": "equivalent", "exit_code": 0, "reason": "", "kv_bytes": 1000}
     rows = points(
-        row | {"save": "memory", "stored_bytes": 10}, row | {"save": "torch", "stored_bytes": 1200},
-        row | {"save": "gzip", "stored_bytes": 1100},
+        row | {"quantize": "int8", "stored_bytes": 10},
+        row | {"quantize": "int4", "stored_bytes": 10, "kv_bytes": 1190},
     )  # fmt: skip
-    best = overall.chosen(rows, ["save"])
-    told = conclusion.told(best, ["save"], rows)
-    assert "save=memory (equivalent, 1,010 bytes, 1,000 of them in memory alone)" in told, told
-    assert "84% of the bytes of save=torch" in price.sentence(best, ["save"], rows)
-    rows[2]["stored_bytes"] = 1000
-    assert "save=gzip (equivalent, 1,000 bytes on disk)" in conclusion.told(
-        overall.chosen(rows, ["save"]), ["save"], rows
-    )
+    rows = [point | {"save": "memory"} for point in rows]
+    best = overall.chosen(rows, ["quantize"])
+    told = conclusion.told(best, ["quantize"], rows)
+    assert "quantize=int8 (equivalent, 1,010 bytes, 1,000 of them in memory alone)" in told, told
+    assert "84% of the bytes of quantize=int4" in price.sentence(best, ["quantize"], rows)
+
+
+def test_what_dies_with_its_process_is_never_the_best_beside_what_is_on_disk():
+    """The twin has all in memory."""
+    row = {"verdict": "equivalent", "exit_code": 0, "reason": "", "kv_bytes": 100}
+    rows = points(*(row | {"save": s, "quantize": q, "stored_bytes": n, "seed": seed} for seed in "12"
+                    for s, q, n in (("gzip", "int8", 900), ("gzip", "int4", 1100), ("memory", "int8", 10))))  # fmt: skip
+    said = "Smallest within rounding, of those on disk, for every seed: save=gzip quantize=int8."
+    axes = ["seed", "save", "quantize"]
+    assert conclusion.told(overall.chosen(rows, axes), axes, rows) == said
+    one = conclusion.told(overall.chosen(rows[:3], axes[1:]), axes[1:], rows[:3])
+    assert "of those on disk: save=gzip quantize=int8 (equivalent, 900 bytes on disk)" in one, one
+    both = [rows[0], rows[2]]
+    alike = conclusion.told(overall.chosen(both, ["save"]), ["save"], both)
+    assert alike.startswith("Within rounding, of those on disk: save=gzip (equivalent, 900"), alike
+    alone = [point | {"save": "memory"} for point in rows]
+    axes.remove("save")
+    assert "disk" not in conclusion.told(overall.chosen(alone, axes), axes, alone)
+    better = [rows[0] | {"verdict": "drifted"}, rows[2]]
+    assert overall.chosen(better, ["save"]) == better[:1]
+    short = [rows[0] | {"exit_code": 1}, rows[2]]
+    assert overall.chosen(short, ["save"]) == [], "what is required comes before"
+    spread = [point | {"verdict": "diverged", "kl_mean": kl} for point, kl in
+              zip(rows, (0.3, 0.5, 0.1, 0.5, 0.3, 0.1))]  # fmt: skip
+    assert {point["save"] for point in overall.chosen(spread, [*axes, "save"])} == {"gzip"}
