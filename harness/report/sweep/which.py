@@ -6,7 +6,7 @@ from typing import Any
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.choice import best, held, option, stored
 from harness.report.sweep.distance import missed
-from harness.report.sweep.variation import asks, group
+from harness.report.sweep.variation import asks, group, is_seed
 
 FEW = 3  # questions that are named one by one
 APART = " is marked"  # the sentence of points that are best in one question and not in another
@@ -42,7 +42,9 @@ def pointed(winners: list[Row], axes: list[str], rows: list[Row], other: str = "
         )
         lacks = [name for name, some in ran.items() if not alike <= some]
         if not lacks:
-            return f" for every{other} {each}: {named}{same}."
+            mine = [row for row in winners if option(row, options) in alike]
+            figures = _spread(mine) * all(map(is_seed, questions))
+            return f" for every{other} {each}: {named}{figures}{same}."
         there = [_where(questions, name) for name in ran if name not in lacks]
         few = (
             " or ".join(there)
@@ -64,6 +66,19 @@ def pointed(winners: list[Row], axes: list[str], rows: list[Row], other: str = "
         facts.append(f"{stored(row):,} bytes{inside}")
     where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)
     return f"{where}: {named} ({', '.join(facts)}){same}."
+
+
+def _spread(rows: list[Row]) -> str:
+    """How far off points are over the seeds, where that chose them, and their bytes, in brackets; empty where one stores
+    nothing."""
+    if not all(row.get("stored_bytes") for row in rows):
+        return ""
+    far = [float(row["kl_mean"]) for row in rows if missed(row) and row.get("kl_mean") is not None]
+    nats = " to ".join(dict.fromkeys(f"{end:.3g}" for end in (min(far), max(far)))) if far else ""
+    sizes = [int(stored(row)) for row in rows]
+    size = " to ".join(dict.fromkeys(f"{end:,}" for end in (min(sizes), max(sizes))))
+    inside = ", part of them in memory alone" if any(map(held, rows)) else " on disk"
+    return f" ({f'mean KL {nats} nats, ' * bool(far)}{size} bytes{inside})"
 
 
 def _where(questions: list[str], values: tuple[str, ...]) -> str:

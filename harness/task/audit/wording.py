@@ -40,6 +40,9 @@ NEAREST = re.compile(
 MEMORY = re.compile(
     r"([\d,]+) bytes, ([\d,]+) of them in memory alone"
 )  # of which older versions told the rest
+SPREAD = re.compile(
+    r" \((?:mean KL [^()]* nats, )?[\d,]+(?: to [\d,]+)? bytes[^()]*\)"
+)  # over seeds, of which older versions told no figure
 UNPLACED = re.compile(
     r"(?<=bytes) on disk|(?<=B) on disk(?=\))"
 )  # what older versions said of no size
@@ -92,6 +95,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     axes = variation.varied(rows) if rows else []
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
         sentences = [*sentences, *before(rows or [], axes)]
+    sentences = [*sentences, *(SPREAD.sub("", said) for said in sentences)]
     sentences = [*sentences, *_unparted(sentences, rows or [], axes)]
     sentences = [*sentences, *_of_digits(sentences, rows or [], axes)]
     sentences = [*sentences, *_refused_last(sentences, rows or [], axes)]

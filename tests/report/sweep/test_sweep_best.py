@@ -113,8 +113,9 @@ def test_a_point_that_some_seed_has_not_run_is_the_nearest_only_where_it_ran(tmp
         "The nearest so far where seed=1 or seed=2: prune.ratio=0.25." in told
         and "for every seed" not in told
     )
-    assert "The nearest so far for every seed: prune.ratio=0.25." in sweep.drawn(
-        tmp_path, rows, 12, "n"
+    assert (
+        "The nearest so far for every seed: prune.ratio=0.25 (mean KL 1 nats, 1,000 bytes on disk)."
+        in sweep.drawn(tmp_path, rows, 12, "n")
     )
     many = points(
         *(

@@ -84,7 +84,7 @@ def test_what_dies_with_its_process_is_never_the_best_beside_what_is_on_disk():
     row = {"verdict": "equivalent", "exit_code": 0, "reason": "", "kv_bytes": 100}
     rows = points(*(row | {"save": s, "quantize": q, "stored_bytes": n, "seed": seed} for seed in "12"
                     for s, q, n in (("gzip", "int8", 900), ("gzip", "int4", 1100), ("memory", "int8", 10))))  # fmt: skip
-    said = "Smallest within rounding, of those on disk, for every seed: save=gzip quantize=int8."
+    said = "Smallest within rounding, of those on disk, for every seed: save=gzip quantize=int8 (900 bytes on disk)."
     axes = ["seed", "save", "quantize"]
     assert conclusion.told(overall.chosen(rows, axes), axes, rows) == said
     one = conclusion.told(overall.chosen(rows[:3], axes[1:]), axes[1:], rows[:3])
@@ -94,7 +94,8 @@ def test_what_dies_with_its_process_is_never_the_best_beside_what_is_on_disk():
     assert alike.startswith("Within rounding, of those on disk: save=gzip (equivalent, 900"), alike
     alone = [point | {"save": "memory"} for point in rows]
     axes.remove("save")
-    assert "disk" not in conclusion.told(overall.chosen(alone, axes), axes, alone)
+    told = conclusion.told(overall.chosen(alone, axes), axes, alone)
+    assert "disk" not in told and "int8 (110 bytes, part of them in memory alone)." in told, told
     better = [rows[0] | {"verdict": "drifted"}, rows[2]]
     assert overall.chosen(better, ["save"]) == better[:1]
     short = [rows[0] | {"exit_code": 1}, rows[2]]
@@ -102,3 +103,17 @@ def test_what_dies_with_its_process_is_never_the_best_beside_what_is_on_disk():
     spread = [point | {"verdict": "diverged", "kl_mean": kl} for point, kl in
               zip(rows, (0.3, 0.5, 0.1, 0.5, 0.3, 0.1))]  # fmt: skip
     assert {point["save"] for point in overall.chosen(spread, [*axes, "save"])} == {"gzip"}
+
+
+def test_over_seeds_the_nearest_has_its_figures_too():
+    """The twins ask of two models, whose sizes are no spread, and a record of before had no figure."""
+    far = {"verdict": "diverged", "reason": "", "mutated": False}
+    rows = points(*(far | {"prune": p, "seed": s, "kl_mean": kl, "stored_bytes": n} for p, s, kl, n in (
+        ("a", "1", 0.179, 1000), ("b", "1", 0.9, 1000), ("a", "2", 0.241, 1010), ("b", "2", 0.9, 1000))))  # fmt: skip
+    told = summary.told(rows, {})[1]
+    figures = " (mean KL 0.179 to 0.241 nats, 1,000 to 1,010 bytes on disk)"
+    assert f"The nearest for every seed: prune=a{figures}." in told, told
+    before = told.replace(figures, "")
+    assert wording.older([told], before, rows) == before
+    models = [{"model": row["seed"], **row, "seed": "0"} for row in rows]
+    assert "The nearest for every model: prune=a." in summary.told(models, {})[1]
