@@ -7,6 +7,7 @@ from harness.report.names import folder
 from harness.report.picture import plots
 from harness.report.sweep.baseline import REDUCERS
 from harness.report.sweep.choice import stored
+from harness.report.sweep.inert import inert
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.verdicts import STOPPED
 from harness.snapshot.result import MOMENT
@@ -51,8 +52,8 @@ def _named(row: Row, axes: list[str]) -> str:
 
 def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """That points with other logits than the full cache's were asked one question, where they were pruned or quantized
-    otherwise; empty elsewhere."""
-    asked = [axis for axis in axes if asks(axis)]
+    otherwise; empty elsewhere. A seed that draws nothing asks nothing else."""
+    asked = [axis for axis in axes if asks(axis) and not (axis == "seed" and inert(rows, axes))]
     less = {axis.partition(".")[0] for axis in axes} & {*REDUCERS}
     other = winners and all(row["verdict"] in ("drifted", "diverged") for row in winners)
     if asked or not less or not other:

@@ -47,6 +47,10 @@ def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
         price.caution([], ["prune"], rows),
     ):
         assert told == ""
+    greedy = [
+        {**r, "task": "experiment", "sampling": "greedy", "seed": s} for r in rows for s in "12"
+    ]
+    assert price.caution(greedy[:1], ["prune", "seed"], greedy) == said, "the seed draws nothing"
 
 
 def test_what_is_drawn_is_what_tells_the_nearest_and_a_seed_has_no_size() -> None:
