@@ -6,7 +6,7 @@ from typing import Any
 from harness.report.picture import plots
 from harness.report.sweep import pruned, tie
 from harness.report.sweep.baseline import CONTROL, policies, tried
-from harness.report.sweep.choice import able, option
+from harness.report.sweep.choice import able, option, written
 from harness.report.sweep.distance import as_near, missed, other_tokens
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.which import FEW, called
@@ -33,8 +33,30 @@ def each(winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:
     said = [say(winners, axes, mine) for say in (tie.sentence, sentence)]
     refused = held(winners, axes, rows)
     near = "" if refused else nearer(winners, axes, mine)
-    parted = parting(winners, axes, mine)
-    return list(filter(None, [refused, *said, parted, near, control(winners, axes, rows)]))
+    parted, touched = parting(winners, axes, mine), touching(winners, axes, mine)
+    return list(filter(None, [refused, *said, touched, parted, near, control(winners, axes, rows)]))
+
+
+def touching(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """Which points are no further off than those that mean KL chose, and not chosen because they write into the
+    caller's cache; empty where none is."""
+    if not winners or not all(missed(row) and row.get("kl_mean") is not None for row in winners):
+        return ""
+    mine = group(winners, questions := [axis for axis in axes if asks(axis)])
+    some = [
+        row
+        for row in rows
+        if written(row)
+        and row.get("kl_mean") is not None
+        and any(
+            as_near(row["kl_mean"], own["kl_mean"]) for own in mine.get(option(row, questions), [])
+        )
+    ]
+    if not some or any(map(written, winners)):
+        return ""
+    names = _names(some, axes, rows)
+    told = [*names[:FEW], *[f"{len(names) - FEW} more"] * (len(names) > FEW)]
+    return f"As near, and writing into your cache: {' and '.join(told)}."
 
 
 def parting(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

@@ -146,10 +146,13 @@ def _of_controls(sentences: list[str], axes: list[str], rows: list[Result]) -> l
 
 
 def _unparted(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
-    """What was told while nothing was said of the first other token, and of a sweep over seeds that they alone varied."""
+    """What was told while nothing was said of the first other token, of what writes into the cache, and of a sweep over seeds that they alone varied."""
     mine = baseline.tried(rows, axes)
-    parted = agreement.parting(overall.chosen(mine, axes), axes, baseline.policies(mine, axes))
-    told = [said.replace(f" {parted}", "") for said in sentences if parted and parted in said]
+    some, there = overall.chosen(mine, axes), baseline.policies(mine, axes)
+    told: list[str] = []
+    for now in (agreement.touching(some, axes, there), agreement.parting(some, axes, there)):
+        more = [*sentences, *told]
+        told += [said.replace(f" {now}", "") for said in more if now and now in said]
     seeds = " and ".join(filter(variation.is_seed, axes))
     over = [OVER.sub(rf"\1{seeds}:", said) for said in sentences] if seeds else []
     return told + [EACH.sub(" in each of rounding's own", said) for said in over]

@@ -117,3 +117,17 @@ def test_over_seeds_the_nearest_has_its_figures_too():
     assert wording.older([told], before, rows) == before
     models = [{"model": row["seed"], **row, "seed": "0"} for row in rows]
     assert "The nearest for every model: prune=a." in summary.told(models, {})[1]
+
+
+def test_what_is_as_near_and_writes_into_the_cache_is_named():
+    """The twins are further off, and a record of before named none."""
+    far = {"verdict": "diverged", "reason": "", "kl_mean": 0.25}
+    rows = points(*(far | {"cache": c, "mutated": c == "dynamic", "seed": s}
+                    for s in "12" for c in ("manual", "dynamic")))  # fmt: skip
+    said = " As near, and writing into your cache: cache=dynamic."
+    told = summary.told(rows, {})[1]
+    assert "The nearest for every seed: cache=manual" in told and said in told, told
+    before = told.replace(said, "")
+    assert wording.older([told], before, rows) == before
+    apart = [row | {"kl_mean": 0.3 if row["mutated"] else 0.25} for row in rows]
+    assert said not in summary.told(apart, {})[1]
