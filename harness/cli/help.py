@@ -1,22 +1,20 @@
 """`--help`, answered from the YAML files' own first lines, without a single heavy import."""
 
-import inspect
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
-from itertools import takewhile
+from dataclasses import fields
 from pathlib import Path
 
 from harness import variants
 from harness.cli.arguments import SPOKEN, VALUED, chosen_primary
-from harness.config import Config, options, shared
+from harness.cli.keys import every, lines_of, of_key, own, said_in
+from harness.config import Config, options
 from harness.config.choice import unread
 from harness.config.explain import PLUGINS, installed
-from harness.config.option import schemas
 from harness.errors import ConfigProblem, suggestion
 from harness.extras import for_launcher
-from harness.variants import folders, inherited, signature
+from harness.variants import signature
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "engine", "track", "experiment")  # fmt: skip
@@ -101,35 +99,24 @@ def _told(conf: Path, arguments: list[str]) -> str:
     pairs = [word.partition("=") for word in words]
     for word, equals, _ in pairs:
         if not equals and word not in (*GROUPS, *HYDRAS):
-            if word == "hydra" or word.startswith("hydra/"):
-                shown = f"`python -m harness --cfg hydra -p {word.replace('/', '.')}`"
+            if re.match(r"hydra\b", word):
+                part = ".".join(re.split(r"[./]", word)[:2])
+                shown = f"`python -m harness --cfg hydra -p {part}`"
                 raise ConfigProblem(
                     f"'{word}' is Hydra's own, without help here: {shown} shows it."
                 )
-            if said := _of_key(conf, word):
+            if said := of_key(conf, word, [each for each in words if "=" in each]):
                 return said
-            tasks = options("task")
-            near = f" Did you mean task={word}?" if word in tasks else suggestion(word, GROUPS)
-            raise ConfigProblem(f"there is no help for '{word}', which is no group.{near}")
+            near = suggestion(word, [*GROUPS, *(key.name for key in fields(Config))])
+            near = f" Did you mean task={word}?" if word in options("task") else near
+            raise ConfigProblem(
+                f"there is no help for '{word}', which is no group and no key.{near}"
+            )
     for key, _, option in pairs:
         if key == "task" and option:
             return _task(option)
     pages = [_page(conf, key, option) for key, _, option in pairs if key in (*GROUPS, *HYDRAS)]
     return "\n\n".join(pages) or _overview(conf)
-
-
-def _of_key(conf: Path, word: str) -> str:
-    """What the shipped configuration says of a common key, or of the keys of a block; empty where it has none."""
-    name, _, inner = word.partition(".")
-    lines = (conf / "config.yaml").read_text().splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith(f"{name}:")), None)
-    if start is None or name in ("defaults", "hydra"):
-        return ""
-    held = list(takewhile(lambda line: line.startswith("  "), lines[start + 1 :]))
-    if not held:
-        return "" if inner else lines[start]
-    told = [line.strip() for line in held if not inner or line.strip().startswith(f"{inner}:")]
-    return "\n".join([f"{name}.KEY=VALUE:", "", *(f"  {line}" for line in told)] if told else [])
 
 
 def _group(conf: Path, group: str) -> str:
@@ -138,10 +125,10 @@ def _group(conf: Path, group: str) -> str:
     column = max(map(len, known)) + 5
     for option in known:
         name = f"  {option}{'*' * (option == usual)}".ljust(column)
-        said = (_said(_lines(group, option)) or [""])[0]
+        said = (said_in(lines_of(group, option)) or [""])[0]
         lines += textwrap.wrap(f"{name}{said}", _width(), subsequent_indent=" " * column)
     more = ["", f"`python -m harness {group}=OPTION --help` lists the keys of one."]
-    return "\n".join([*lines, *_shared(group), *more])
+    return "\n".join([*lines, *every(group), *more])
 
 
 def _option(group: str, option: str) -> str:
@@ -150,8 +137,8 @@ def _option(group: str, option: str) -> str:
         raise ConfigProblem(
             f"{group}={option}: '{option}' is not an option of {group}.{suggestion(option, known)}"
         )
-    lines = _lines(group, option)
-    first, *more = _said(lines) or [""]
+    lines = lines_of(group, option)
+    first, *more = said_in(lines) or [""]
     told = _folded(f"{group}={option}: {first}")
     told += [part for line in more for part in _folded(f"  {line}")]
     keys = [line for line in lines if line and not line.startswith("#")]
@@ -159,7 +146,7 @@ def _option(group: str, option: str) -> str:
         return "\n".join(
             [*told, *(["", "it sets:", *(f"  {line}" for line in keys)] if keys else [])]
         )
-    keys = _own(group, option)
+    keys = own(group, option)
     told += (
         [
             "",
@@ -169,7 +156,7 @@ def _option(group: str, option: str) -> str:
         if keys
         else []
     )
-    return "\n".join([*told, *(_shared(group, keys) if option != "none" else [])])
+    return "\n".join([*told, *(every(group, keys) if option != "none" else [])])
 
 
 def _page(conf: Path, group: str, option: str) -> str:
@@ -189,49 +176,6 @@ def _plugin(group: str, option: str) -> str:
     shown = f"python -m harness {group}={option or 'OPTION'} --cfg hydra -p hydra.{kind}"
     lines = [f"{group}=OPTION, one of:", "", f"  {' '.join(known)}", "", f"`{shown}`"]
     return "\n".join([*lines, f"lists the keys of {option or 'one'}, hydra.{kind}.KEY=VALUE."])
-
-
-def _own(group: str, option: str) -> list[str]:
-    """The lines of an option's YAML that give its keys, those that it inherits from others of its group too."""
-    signature(group, option)  # which leads to no circle
-    blocks: dict[str, list[str]] = {}
-    for other in inherited(group, option):
-        for line in _own(group, other):
-            blocks.setdefault(line.partition(":")[0], []).append(line)
-    mine: dict[str, list[str]] = {}
-    key = ""
-    for line in _lines(group, option):
-        if line and not line.startswith("#"):
-            key = line.partition(":")[0] if line[0] not in " -" else key
-            mine.setdefault(key, []).append(line)
-    merged = blocks | mine
-    return [line for k, b in merged.items() if k not in ("name", "defaults") for line in b]
-
-
-def _shared(group: str, beside: Sequence[str] = ()) -> list[str]:
-    """The keys that every option of the group reads, with their comments in the schema."""
-    if group not in schemas():
-        return []
-    source = inspect.getsource(schemas()[group])
-    lines = []
-    for key, usual in shared(group).items():
-        if any(line.startswith(f"{key}:") for line in beside) or group == "task":
-            continue
-        comment = re.search(rf"^    {key}: .*?  # (.+)$", source, re.MULTILINE)
-        what = f"  {key}: {'null' if usual is None else str(usual).lower()}"
-        lines += [f"{what:<20} # {comment[1]}" if comment else what]
-    return ["", f"keys of every option, {group}.KEY=VALUE:", *lines] if lines else []
-
-
-def _lines(group: str, option: str) -> list[str]:
-    """The option's YAML."""
-    path = next(p for f in folders() if (p := f / group / f"{option}.yaml").is_file())
-    return [line for line in path.read_text().splitlines() if "@package" not in line]
-
-
-def _said(lines: list[str]) -> list[str]:
-    """What the comments at the head of a YAML say."""
-    return [line[1:].strip() for line in lines if line.startswith("#")]
 
 
 def _overview(conf: Path) -> str:
@@ -264,12 +208,9 @@ def _task(name: str) -> str:
     known = options("task")
     if name not in known:
         raise ConfigProblem(f"task={name} is not a task.{suggestion(name, known)}")
-    lines = _lines("task", name)
-    said = _said(lines)
-    if "task:" in lines:  # a task that also chooses options of other groups
-        lines = [line[2:] for line in lines[lines.index("task:") + 1 :]]
-    elif inherited("task", name):
-        lines = _own("task", name)
+    lines = lines_of("task", name)
+    said = said_in(lines)
+    lines = own("task", name)
     told_apart = ("#", " ", "-", "name:", "reads:", "unread:", "defaults:")
     top = [line for line in lines if line and not line.startswith(told_apart)]
     keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]

@@ -124,6 +124,29 @@ def test_common_keys_have_help_too(harness, typed: str, told: str) -> None:
     assert harness("restore.nope", "--help").code == 2 and harness("stepz", "--help").code == 2
 
 
+@pytest.mark.parametrize("typed, told", [
+    (["prune.window"], "of prune=snapkv:\n\n  window: 8    # queries that vote"),
+    (["cache=static", "cache.compile"], "  compile: false   # the forward through torch.compile"),
+    (["save.compact"], "of every option:\n\n  compact: false     # refer to no other snapshot"),
+    (["task.port"], "of task=ui:\n\n  port: 0"),
+    (["model=tiny_gpt2", "model.config.n_head"], "config: {n_layer: 3"),
+    (["seed"], "# of the sampler"),
+])  # fmt: skip
+def test_a_key_of_a_group_has_help_as_its_option_has_it(typed: list[str], told: str) -> None:
+    assert told in help.show(CONF, [*typed, "--help"])
+
+
+@pytest.mark.parametrize("typed, told", [
+    (["prune=tova", "prune.window"], "prune=snapkv reads it"),
+    (["prune.rtio"], "Did you mean 'prune.ratio'"),
+    (["stpes"], "Did you mean 'steps'"),
+    (["hydra.launcher.n_jobs"], "--cfg hydra -p hydra.launcher`"),
+])  # fmt: skip
+def test_what_is_no_key_here_has_no_help(typed: list[str], told: str) -> None:
+    with pytest.raises(ConfigProblem, match=re.escape(told)):
+        help.show(CONF, [*typed, "--help"])
+
+
 @pytest.mark.parametrize("group, marked", [("cache", True), ("experiment", False)])
 def test_a_default_is_spoken_of_where_there_is_one(group: str, marked: bool) -> None:
     text = help.show(CONF, [group, "--help"])
