@@ -3,8 +3,10 @@
 import os
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from harness import variants
 from harness.cli.arguments import CFG, INFOS, chosen_primary
@@ -16,6 +18,7 @@ from harness.config.kind import switched
 from harness.config.option import NAMES, schemas
 from harness.config.schema import KEYS
 from harness.errors import ConfigProblem, suggestion
+from harness.variants import TARGET
 
 BASH = """\
 _harness() {
@@ -59,14 +62,20 @@ SETTINGS = (
     "hydra.sweep.dir",
     "hydra.sweep.subdir",
     "hydra.searchpath",
+    "hydra.job.name",
+    "hydra.job.env_copy",
+    "hydra.job.env_set",
 )
+SAMPLER = "hydra/sweeper/sampler"  # of optuna's
 HYDRAS = ("hydra/launcher", "hydra/sweeper")
 HYDRA = tuple(f"{key}=" for key in (*HYDRAS, *SETTINGS))
-PLUGIN_KEYS = {
-    "hydra/sweeper=basic": ("hydra.sweeper.max_batch_size=",),
-    "hydra/launcher=joblib": ("hydra.launcher.n_jobs=",),
-    "hydra/sweeper=optuna": tuple(f"hydra.sweeper.{key}=" for key in ("n_trials", "n_jobs", "direction", "sampler.seed")),
-}  # fmt: skip
+BESIDE = {  # keys of plugins that the plugin's own configuration does not list
+    "sweeper=basic": ("max_batch_size",),
+    "sweeper=optuna": ("sampler.seed",),
+    "launcher=submitit_local_packed": ("points_per_job",),
+    "launcher=submitit_slurm_packed": ("points_per_job",),
+}
+UNTYPED = ("defaults", "params", "sampler", TARGET)  # of a plugin's, on a command line
 AFTER = {"--cfg": CFG, "-c": CFG, "--info": INFOS, "-i": INFOS}  # what a flag takes
 FOLDER = (
     "--config-dir",
@@ -153,6 +162,8 @@ def _values(key: str) -> list[str]:
         return variants.options(key)
     if key in HYDRAS:
         return installed(key.partition("/")[2])
+    if key == SAMPLER:
+        return [name.removesuffix(".yaml") for name in _stored("sweeper", "sampler")]
     return ["true", "false"] if key == "hydra.verbose" or switched(key) else []
 
 
@@ -167,9 +178,36 @@ def _keys(word: str, others: list[str]) -> set[str]:
         return {f"{group}.{f.name}=" for f in fields(blocks[group])}
     single = {*KEYS} - (set(blocks) - set(schemas())) | {"experiment"}
     below = {f"{group}." for group in blocks if word and group.startswith(word)}
-    plugins = [f"{g}={(chosen(g, others) or ['basic'])[-1]}" for g in HYDRAS if dot]
-    chose = {key for plugin in plugins for key in PLUGIN_KEYS.get(plugin, ())}
-    return {f"{key}=" for key in single | _brought()} | below | set(HYDRA) | chose
+    hydras = {*HYDRA, *([f"{SAMPLER}="] if "optuna" in chosen("hydra/sweeper", others) else [])}
+    for kind in ("launcher", "sweeper") if dot else ():
+        if f"hydra.{kind}.".startswith(word[: len(f"hydra.{kind}.")]):
+            option = (chosen(f"hydra/{kind}", others) or ["basic"])[-1]
+            hydras |= {f"hydra.{kind}.{key}=" for key in _of_plugin(kind, option)}
+    return {f"{key}=" for key in single | _brought()} | below | hydras
+
+
+def _of_plugin(kind: str, option: str) -> list[str]:
+    """The keys of a launcher or sweeper, those that are typed on a command line."""
+    held = _stored(kind).get(f"{option.removesuffix('_packed')}.yaml")
+    keys = [key for key in (held.node if held else ()) if key not in UNTYPED]
+    return [*keys, *BESIDE.get(f"{kind}={option}", ())]
+
+
+def _stored(*place: str) -> dict[str, Any]:
+    """What Hydra's store has at `place` of its own groups, once the plugins that are here have registered their
+    configurations: no import of what they stand for."""
+    from hydra.core.config_store import ConfigStore
+
+    with suppress(ImportError):
+        import hydra_plugins.hydra_joblib_launcher.config
+    with suppress(ImportError):
+        import hydra_plugins.hydra_submitit_launcher.config
+    with suppress(ImportError):
+        import hydra_plugins.hydra_optuna_sweeper.config  # noqa: F401
+    held: dict[str, Any] = ConfigStore.instance().repo.get("hydra", {})
+    for name in place:
+        held = held.get(name, {})
+    return held
 
 
 def _primaries(others: list[str]) -> list[str]:

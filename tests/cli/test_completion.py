@@ -41,6 +41,17 @@ from harness.errors import ConfigProblem
         ("harness --config-dir ", []),  # the shell's own
         ("harness hydra.sweeper.", ["hydra.sweeper.max_batch_size="]),
         ("harness experiment=prune_search hydra.sweeper.n_t", ["hydra.sweeper.n_trials="]),
+        (
+            "harness hydra/launcher=submitit_slurm hydra.launcher.part",
+            ["hydra.launcher.partition="],
+        ),
+        (
+            "harness hydra/launcher=submitit_local_packed hydra.launcher.p",
+            ["hydra.launcher.points_per_job="],
+        ),
+        ("harness hydra/launcher=joblib hydra.launcher.pre_", ["hydra.launcher.pre_dispatch="]),
+        ("harness hydra.job.n", ["hydra.job.name="]),
+        ("harness hydra/sweeper=optuna hydra/sweeper/sampler=t", ["hydra/sweeper/sampler=tpe"]),
         ("harness dash", ["dashboard"]),
         ("harness cache=manual dash", []),
         ("harness completion ", ["bash", "fish", "install", "zsh"]),
