@@ -26,13 +26,16 @@ def in_yaml(text: str, argv: list[str]) -> str | None:
     where = said[1] if (said := re.match(r"In '([\w/.-]+)': ", text)) else ""
     if (path := file(where)) is None:
         return _chosen_twice(text, argv) or _named_in_defaults(text, argv)
-    called = where.replace("/", "=")
-    if where.startswith("experiment/") and not HEADER.match(path.read_text("utf-8")):
+    called = "=".join(where.rsplit("/", 1))
+    group = where.rpartition("/")[0]
+    key = re.search(r"Key '.+?' not in '\w+'\n *full_key: (\S+)", text)
+    below = group == "experiment" or (key is not None and key[1] == group.partition("/")[0])
+    if below and not HEADER.match(path.read_text("utf-8")):
         return (
             f"{called}: {path} has no `{PACKAGE}` as its first line, so what it sets would lie below "
-            "`experiment`. Write it there."
+            f"`{group}`. Write it there."
         )
-    if key := re.search(r"Key '.+?' not in '\w+'\n *full_key: (\S+)", text):
+    if key:
         hint = " Hydra has no such key; `--cfg hydra` shows its own."
         near = hint if key[1].startswith("hydra.") else unknown_key(key[1], "")
         return f"{called}: {path} sets '{key[1]}', which is not a key of the configuration.{near or ''}"

@@ -72,14 +72,23 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
         if not equals or not key or key.startswith(("hydra", "-")):
             continue
         if any((folder / key).is_dir() for folder in folders()):
+            lone = f"Could not override '{key}'. No match" in text
             for option in value.split(","):
-                if option not in options(key) and (no_name or f"'{key}/{option}'" in text):
+                blamed = no_name or lone or f"'{key}/{option}'" in text
+                if blamed and option not in options(key):
                     return f"{argument}: '{option}' is not an option of {key}.{option_meant(key, option)}"
                 if no_name and VALUE.fullmatch(option):
                     return (
                         f"{argument}: Hydra reads '{option}' as a value, not as a name: call the option "
                         "something else, its YAML too."
                     )
+            if lone:
+                near = get_close_matches(key, [*schemas(), "experiment"], n=1, cutoff=0.75)
+                meant = f", or did you mean '{near[0]}'?" if near else "."
+                return (
+                    f"{argument}: {key} is a group of your own, of which the defaults list names no option: use "
+                    f"+{argument}{meant}"
+                )
         elif (near := unknown_key(key, value)) is not None:
             return f"{argument}: '{key}' is not a key of the configuration.{near}"
     return culprit.in_yaml(text, argv) or _plain(
@@ -323,6 +332,8 @@ def option_meant(group: str, option: str) -> str:
     if meant := called(group, option):
         return f" Did you mean '{meant}'?"
     for folder in map(Path.absolute, folders()):
+        if (folder / group / f"{option}.yml").is_file():
+            return f" {option}.yml lies in {folder / group}, and Hydra reads .yaml alone: rename it to {option}.yaml."
         if folder.name == group and (folder / f"{option}.yaml").is_file():
             return f" {option}.yaml lies in {folder} itself: give the folder above, --config-dir {folder.parent}"
     if len(known := options(group)) > MANY:

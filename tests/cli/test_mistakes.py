@@ -292,3 +292,26 @@ def test_a_folder_above_snapshots_names_them(harness, place: Path) -> None:
     assert "Below it lie 2; the newest is snapshot=above/new/1/snapshot" in done.out
     done = harness("task=inspect", "snapshot=above/old")
     assert "There is one below it: snapshot=above/old/1/snapshot" in done.out
+
+
+@pytest.mark.parametrize("typed, told", [
+    ("extra=two", "use +extra=two."),
+    ("extra=tow", "'tow' is not an option of extra. Did you mean 'two'?"),
+    ("cahce=two", "use +cahce=two, or did you mean 'cache'?"),
+    ("+extra=one", "one.yaml has no `# @package _global_` as its first line"),
+    ("extra=zebra", "zebra.yml lies in {}/own/extra, and Hydra reads .yaml alone: rename it to zebra.yaml."),
+])  # fmt: skip
+def test_a_group_of_one_s_own_is_told_how_it_is_chosen(harness, place: Path, typed, told) -> None:
+    """The twin: as it is told, it is taken."""
+    for name, text in {
+        "two.yaml": "# @package _global_\nsteps: 2\n",
+        "one.yaml": "steps: 2\n",
+        "zebra.yml": "a: 1\n",
+    }.items():
+        for group in ("extra", "cahce"):
+            (place / "own" / group).mkdir(parents=True, exist_ok=True)
+            (place / "own" / group / name).write_text(text)
+    done = harness("-cd", "own", typed)
+    assert done.code == 2 and told.format(place) in done.out and done.out.count("\n") == 1, done.out
+    done = harness("-cd", "own", "+extra=two", "--cfg", "job", "-p", "steps")
+    assert done.code == 0 and done.out == "2\n", done.out
