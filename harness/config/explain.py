@@ -13,7 +13,7 @@ from pathlib import Path
 from harness import extras, keys
 from harness.config import culprit
 from harness.config.chain import PRIMARY, loader
-from harness.config.grammar import no_pair, odd, pasted, quoted_glob
+from harness.config.grammar import no_pair, odd, pasted, quoted_glob, unclosed
 from harness.config.key import unset, wanted
 from harness.config.kind import listed, worded
 from harness.config.literature import called
@@ -28,7 +28,7 @@ PLUGINS = {"launcher": ("basic", "joblib", "ray", *SUBMITIT), "sweeper": ("basic
 MANY = 24  # options of a group that are still listed one by one
 _LACKS = r"Interpolation key '(\w+)|Could not override '(\w+)'\. No match|Key '(\w+)' is not in struct\n *full_key: \3$"
 _NOT_READ = ("no viable alternative", "mismatched input", "extraneous input", "token recognition")
-
+_NO_INDEX = ("is not an int", "list index out of range")
 PARAMS = "hydra.sweeper.params"
 VALUE = re.compile(r"nan|inf|true|false|null|[\d._]+(e\d+)?", re.I)  # as Hydra reads an argument
 
@@ -83,8 +83,8 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
                         "something else, its YAML too."
                     )
             if lone:
-                near = get_close_matches(key, [*schemas(), "experiment"], n=1, cutoff=0.75)
-                meant = f", or did you mean '{near[0]}'?" if near else "."
+                alike = get_close_matches(key, [*schemas(), "experiment"], n=1, cutoff=0.75)
+                meant = f", or did you mean '{alike[0]}'?" if alike else "."
                 return (
                     f"{argument}: {key} is a group of your own, of which the defaults list names no option: use "
                     f"+{argument}{meant}"
@@ -182,6 +182,10 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         return f"--config-path {place} is looked for beside the harness itself. From here: --config-path={whole}"
     if line.startswith("Primary config module") or line.startswith("Cannot find primary config"):
         return f"{line.rstrip('.')}. Options of your own are added with --config-dir DIR."
+    if any(sign in text + first for sign in _NO_INDEX):
+        typed = ((a, a.lstrip("+").partition("=")[0].rpartition(".")[0]) for a in argv)
+        if held := next(((a, key) for a, key in typed if key and listed(key)), None):
+            return f"{held[0]}: {held[1]} is a list, given as a whole: '{held[1]}=[A,B]'"
     if meant := wanted(text + first):
         setting = line.partition(": ")[0]
         return f"{setting} is not possible: give {meant}.{culprit.in_brackets(setting)}"
@@ -201,6 +205,8 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
             return f"{strange} needs quotes of its own: {pasted(key, value)}"
         if globbed := next(filter(None, map(quoted_glob, argv)), ""):
             return f"a pattern with brackets needs quotes of its own: {globbed}"
+        if half := next(filter(None, map(unclosed, argv)), ""):
+            return half
         return f"brackets, quotes or commas do not match: {line}. Put the whole of it in quotes: 'key=[...]'"  # fmt: skip
     if new := re.search(r"Could not override '(model\.config)\.(\w+)'", line):
         return (

@@ -66,6 +66,13 @@ def quoted_glob(argument: str) -> str:
     return shlex.quote(told) if told != argument else ""
 
 
+def unclosed(argument: str) -> str:
+    """What is wrong with an argument whose reference has no end; empty for any other."""
+    if argument.count("${") <= argument.count("}"):
+        return ""
+    return f"{argument}: a brace is missing, a reference is ${{KEY}}: {shlex.quote(argument + '}')}"
+
+
 def no_pair(word: str, argv: list[str]) -> str:
     """What to do about an argument without an equals sign, which Hydra gives in quotes."""
     bare = word.strip("'")
