@@ -14,7 +14,7 @@ from harness.config.choice import unread
 from harness.config.explain import PLUGINS, installed
 from harness.errors import ConfigProblem, suggestion
 from harness.extras import for_launcher
-from harness.variants import signature
+from harness.variants import inherited, signature
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "engine", "track", "experiment")  # fmt: skip
@@ -125,7 +125,8 @@ def _group(conf: Path, group: str) -> str:
     column = max(map(len, known)) + 5
     for option in known:
         name = f"  {option}{'*' * (option == usual)}".ljust(column)
-        said = (said_in(lines_of(group, option)) or [""])[0]
+        bases = ", ".join(inherited(group, option))
+        said = (said_in(lines_of(group, option)) or [f"inherits {bases}" if bases else ""])[0]
         lines += textwrap.wrap(f"{name}{said}", _width(), subsequent_indent=" " * column)
     more = ["", f"`python -m harness {group}=OPTION --help` lists the keys of one."]
     return "\n".join([*lines, *every(group), *more])

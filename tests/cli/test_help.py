@@ -151,3 +151,11 @@ def test_what_is_no_key_here_has_no_help(typed: list[str], told: str) -> None:
 def test_a_default_is_spoken_of_where_there_is_one(group: str, marked: bool) -> None:
     text = help.show(CONF, [group, "--help"])
     assert ("(* is the default)" in text.splitlines()[0]) is marked
+
+
+def test_an_option_without_a_comment_says_what_it_inherits(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "prune").mkdir()
+    (tmp_path / "prune" / "narrow.yaml").write_text("defaults: [snapkv]\nwindow: 4\n")
+    monkeypatch.setattr("sys.argv", ["harness", "--config-dir", str(tmp_path)])
+    told = help.show(CONF, ["prune", "--help"])
+    assert re.search(r"^  narrow +inherits snapkv$", told, re.MULTILINE), told
