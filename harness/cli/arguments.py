@@ -3,12 +3,13 @@
 import os
 import re
 import shlex
+import sys
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from pathlib import Path
 
 from harness.config.chain import PRIMARY
-from harness.config.literal import MULTIRUN, TEXTS, quoted, quoted_texts
+from harness.config.literal import MULTIRUN, TEXTS, quoted, quoted_texts, unquoted
 from harness.config.schema import KEYS
 from harness.errors import ConfigProblem, suggestion
 from harness.variants import conf_dir, config_dirs, searched
@@ -230,7 +231,7 @@ def parted(arguments: list[str]) -> tuple[list[str], list[str]]:
 def literal_text(arguments: list[str]) -> list[str]:
     """Protect text, and paths where they need it, from the override grammar (commas, quotes, braces,
     other scripts). In a sweep a comma between paths still separates points, and so it does between texts
-    that are all in quotes: `"a","b"` or `choice("a","b")`.
+    that are all in quotes: `"a","b"` or `choice("a","b")`; of one text in quotes a note says that they are no part of it.
 
     Plain text is quoted, so the record stays readable; anything else travels as base64 through the
     `literal` resolver. Other arguments are left alone.
@@ -238,6 +239,8 @@ def literal_text(arguments: list[str]) -> list[str]:
     many = any(a in MULTIRUN for a in arguments)
     # older argparse wants them before the overrides
     flags = [a for a in arguments if a in MULTIRUN]
+    for said in filter(None, map(unquoted, arguments if many else ())):
+        print(f"note: {said}", file=sys.stderr)
     return flags + [_protect(a, many) for a in arguments if a not in MULTIRUN]
 
 

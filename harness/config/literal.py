@@ -14,7 +14,7 @@ _QUOTED = re.compile(r"'[^'\\$]*'")
 _EACH = re.compile(r"""'[^'\\$]*'|'\$\{literal:"[\w=-]*"\}'""")  # text of a sweep
 CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
 _ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
-_LIST = re.compile(rf"{_ONE}(?:,{_ONE})+", re.DOTALL)
+_LIST = re.compile(rf"{_ONE}(?:,{_ONE})*", re.DOTALL)
 _CHOICE = re.compile(rf"choice\(({_ONE}(?:,{_ONE})*)\)", re.DOTALL)
 _SAFE = re.compile(r"[^'\\$\n\r?]*")
 _ESCAPE = re.compile(r"\\(.)")
@@ -31,8 +31,8 @@ def quoted(value: str) -> str:
 
 
 def quoted_texts(value: str, many: bool) -> str:
-    """What was typed after `text=` as the override grammar takes it. many: in a sweep, where a list that is all
-    in quotes is several texts; anything else is one text, exactly as typed."""
+    """What was typed after `text=` as the override grammar takes it. many: in a sweep, where what is all in quotes is
+    the texts inside, one or several; anything else is one text, exactly as typed."""
     if value in ("null", NULL):
         return value
     return ",".join(map(quoted, _several(value) if many else [value]))
@@ -47,10 +47,25 @@ def _several(value: str) -> list[str]:
     return [_ESCAPED.sub(lambda m: m[0][: len(m[0]) // 2], one.strip()[1:-1]) for one in each]
 
 
+def _inside(value: str) -> str:
+    """The text of a value that is one text in quotes; empty of any other."""
+    each = [] if _CHOICE.fullmatch(value) else _several(value)
+    return each[0] if len(each) == 1 and each != [value] else ""
+
+
+def unquoted(argument: str) -> str:
+    """What to say of an argument of a sweep whose one text is in quotes; empty of any other."""
+    key, _, value = argument.partition("=")
+    if key.lstrip("+") not in TEXTS or not _inside(value):
+        return ""
+    kept = shlex.quote(f"{key}=choice({listed(value)})")
+    return f"{key} is read without its quotes, as each text of a sweep is; with them: {kept}"
+
+
 def unswept(text: str | None) -> str:
     """What to say of a single run whose text looks like several, or like one in quotes; empty where it does not."""
-    if text and re.fullmatch(r"\"[^\"]+\"|'[^']+'", text):
-        return f"the quotes are part of the text; without them: {shlex.quote(f'text={text[1:-1]}')}"
+    if text and (inside := _inside(text)):
+        return f"the quotes are part of the text; without them: {shlex.quote(f'text={inside}')}"
     if not text or _several(text) == [text]:
         return ""
     return "this is one text, quotes and commas included; with -m its parts are several"

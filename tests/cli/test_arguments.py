@@ -70,17 +70,16 @@ SWEPT = [
     ("choice('a','b')", ["a", "b"]),
     ('"let k be 5 .","it\'s, red"', ["let k be 5 .", "it's, red"]),
     (r"""'say \'hi\'', "${x}" """, ["say 'hi'", "${x}"]),
+    ('"let k be 5 . what is k ?"', ["let k be 5 . what is k ?"]),
+    (r"""'it\'s'""", ["it's"]),
 ]
-LITERAL = ["a,b", "choice(a,b)", '"a", b', '"a","b" and more', '"a"', "'a' 'b'", "it's, 'b'"]
+LITERAL = ["a,b", "choice(a,b)", '"a", b', '"a","b" and more', "'a' 'b'", "it's, 'b'"]
 
 
 @pytest.mark.parametrize("value, texts", SWEPT)
 def test_a_sweep_goes_through_texts_that_are_all_in_quotes(compose, value, texts) -> None:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     swept = literal_text(["-m", f"text={value}"])[1]
-    points = OverridesParser.create().parse_override(swept).sweep_string_iterator()
-    assert [compose(f"text={point}").text for point in points] == texts
+    assert [compose(point).text for point in points(swept)] == texts
     assert literal_text(shlex.split(command(["-m", swept]))[3:])[1] == swept  # as a record tells it
     (single,) = literal_text([f"text={value}"])
     assert compose(single).text == value
@@ -166,6 +165,18 @@ def test_the_page_of_a_run_and_of_a_point_says_what_runs_it_again(compose, harne
     assert compose(*literal_text(shlex.split(of_point(swept[0]))[3:])).text == text
 
 
+def test_a_sweep_says_that_the_quotes_around_its_one_text_are_no_part_of_it(capsys) -> None:
+    recorded = literal_text(["-m", 'text="a, b"'])
+    said = capsys.readouterr().err
+    assert said.startswith("note: text is read without its quotes, as each text of a sweep is; ")
+    assert plain_text(recorded[1]) == "a, b"
+    (kept,) = shlex.split(said.partition("with them: ")[2])
+    assert plain_text(literal_text(["-m", kept])[1]) == '"a, b"'
+    literal_text(["-m", "text=a, b", 'prompt.text="a","b"', 'text=choice("a")', 'seed="1"'])
+    literal_text(['text="a"'])
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("value", LITERAL)
 def test_any_other_text_of_a_sweep_is_one_text(compose, value: str) -> None:
     assert compose(literal_text(["-m", f"text={value}"])[1]).text == value
@@ -213,5 +224,6 @@ def test_a_run_whose_text_looks_like_several_is_said_to_have_one() -> None:
         assert "with -m its parts are several" in unswept(text)
     for text in ("a, b", 'he said "a", she "b"', '"a" b', "it's", "", None):
         assert not unswept(text)
+    assert unswept(r'"say \"hi\""').endswith("""without them: 'text=say "hi"'""")
     for text in ('"a b"', "'a b'"):
         assert unswept(text) == "the quotes are part of the text; without them: 'text=a b'"
