@@ -118,11 +118,12 @@ def point(
             why = "\n".join(sentences(result)) or why
     figures = "" if why else said(told)
     verdict = outcome.verdict
-    if not told and verdict == UNJUDGED:
-        verdict = ""
+    if not told and not why:
+        came = ""
         with suppress(FileNotFoundError):  # of a task that only looks, as task=inspect
-            verdict = words(json.loads((Path(outcome.folder) / "result.json").read_text("utf-8")))
-        if not verdict:
+            came = words(json.loads((Path(outcome.folder) / "result.json").read_text("utf-8")))
+        verdict = came or verdict
+        if verdict == UNJUDGED and not came:
             verdict, why = DONE, outcome.reason  # what it came to
     chose = _chose(varied)
     line = (

@@ -197,6 +197,12 @@ def test_a_long_text_is_told_by_how_it_begins():
     assert len(line) < 120 and "word\u2026" in line.replace(" ", "") and line.endswith("cache=view")
 
 
+def test_a_point_is_told_in_the_word_of_its_task(tmp_path):
+    (tmp_path / "result.json").write_text('{"task": "audit", "verdict": "diverged", "metrics": {}}')
+    done = SimpleNamespace(verdict="diverged", reason="edited", folder=str(tmp_path))
+    assert lines.point(done, "0", [], "1.0 s", {}) == "differs    1.0 s .../0"
+
+
 def test_the_heading_says_what_would_else_happen_in_silence():
     said = lines._unsaid(["text='one,two'", "steps=4"])
     assert said == [

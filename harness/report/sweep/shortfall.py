@@ -4,7 +4,7 @@ from typing import Any
 
 from harness.report.picture import plots
 from harness.report.sweep import pruned
-from harness.report.sweep.verdicts import STOPPED
+from harness.report.sweep.verdicts import STOPPED, word
 from harness.snapshot.result import GOOD, counted
 
 FEW = 3  # points that are named one by one
@@ -16,6 +16,7 @@ TRY = {
     "codes": "keep no codes (quantize=none)",
     "allow": "keep no codes (quantize=none), or allow what they change (compare.require=drifted)",
     "mutated": "choose a cache that leaves yours as it was (cache=cloned or cache=view)",
+    "audit": "follow what the page of such a point lists under Differences",
     "": "follow what the page of such a point says under Diagnosis",
 }
 CHANGED = {"pruning": "prune", "quantizing": "quantize"}  # what a state holds less of, by its key
@@ -46,6 +47,15 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
         ways["policy"] = None
     off = f"{first}How far off: {'; '.join(some)}{more}. {_back(failed)}"
     return f"{off}Try to {'; or '.join(TRY[way] for way in ways)}."
+
+
+def differing(rows: list[Row]) -> str:
+    """How many of what was compared differ, in a sentence; empty where another task than that is among them."""
+    words = list(map(word, rows))
+    number = words.count("differs")
+    if not {*words} <= {"same", "the same", "differs"}:
+        return ""
+    return f"{number or 'None'} of {len(words)} {'differ' if number > 1 else 'differs'}."
 
 
 def _back(rows: list[Row]) -> str:
@@ -100,6 +110,8 @@ def _far(row: Row) -> str:
 def _ways(row: Row) -> list[str]:
     if pruned.lost(row):
         return [""]
+    if row.get("task") == "audit":
+        return ["audit"]
     ways = ["prune"] * (str(row.get("prune", "none")) != "none")
     codes = str(row.get("quantize", "none"))
     if codes != "none" and row["verdict"] == "drifted" and not ways:

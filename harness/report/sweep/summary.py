@@ -24,6 +24,7 @@ from harness.report.sweep import (
     pruned,
     rounding,
     search,
+    shortfall,
     tally,
     variation,
 )
@@ -269,12 +270,9 @@ def closing(
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         level = rounding.alike(rows, axes)  # where no point is to be chosen
         plain = f"{level} {spread or measured(rows) * bool(ended[1:])}".strip()
+        plain = f"{shortfall.differing(rows)} {plain}".strip()
         lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
-        notes = (
-            codes.idle(rows, axes),
-            precision.sentence(rows, axes),
-            rounding.near_ties(rows, axes),
-        )
+        notes = [tell(rows, axes) for tell in (codes.idle, precision.sentence, rounding.near_ties)]
         lines += [say.labelled("note", note) for note in notes if note]
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))
@@ -313,7 +311,7 @@ def _missed(rows: list[Row], say: Say) -> list[str]:
         verdicts = " or ".join(w if w == "failed" else f"{_is(ended)} {w}" for w in words)
         told.append(f"{machine.many(len(ended), 'point')} {verdicts}")
     if missed:
-        words = sorted({r["verdict"] for r in missed}, key=ORDER.index)
+        words = [*dict.fromkeys(map(word, sorted(missed, key=lambda r: ORDER.index(r["verdict"]))))]
         worse = f"{machine.many(len(missed), 'point')} {_is(missed)} worse than required"
         told.append(f"{worse} ({_named(missed)}: {' or '.join(words)})")
     return [say.labelled("exit code", f"{worst}: {'; '.join(told)}")] * bool(told)

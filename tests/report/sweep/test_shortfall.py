@@ -1,8 +1,9 @@
 """What a sweep says of points that are not what was asked for."""
 
 import html
+from pathlib import Path
 
-from harness.report.sweep import choice, shortfall
+from harness.report.sweep import choice, shortfall, summary
 from harness.report.sweep import page as sweep
 from harness.report.sweep.points import OWN, every
 
@@ -101,3 +102,18 @@ def test_what_came_back_as_saved_is_said_to_have_and_what_moved_it():
         told
         == "Not back as saved: both with fault=swap. The page of such a point says more under Diagnosis."
     )
+
+
+def test_audits_that_differ_are_called_so_and_their_pages_list_it_under_differences() -> None:
+    row = {"verdict": "diverged", "outcome": "differs", "exit_code": 1, "reason": "edited", "task": "audit"}  # fmt: skip
+    rows = [row | {"run": name, "point": str(i)} for i, name in enumerate("AB")]
+    said = shortfall.sentence(rows, ["run"], False)
+    assert said.endswith("Try to follow what the page of such a point lists under Differences.")
+    assert shortfall.differing(rows) == "2 of 2 differ."
+    same = rows[0] | {"verdict": "exact", "outcome": "same", "exit_code": 0}
+    assert shortfall.differing([same, rows[1]]) == "1 of 2 differs."
+    assert shortfall.differing([same]) == "None of 1 differs."
+    assert shortfall.differing([ROW, rows[1]]) == ""
+    told = "\n".join(summary.closing(Path("s"), rows, 2, []))
+    assert "conclusion:   2 of 2 differ. Varied: run." in told, told
+    assert "2 points are worse than required (.../0, .../1: differs)" in told, told
