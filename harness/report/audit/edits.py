@@ -25,6 +25,7 @@ STILL = {
     "again": "run again it is the original",
 }
 NAMED = 3  # edits that a sentence names
+LONG = 1000  # characters of an edited text that is shown whole
 
 Row = Mapping[str, Any]
 
@@ -169,8 +170,8 @@ def _cell(row: Row, show: Any) -> str:
 
 def _edit(edit: Row, rows: Sequence[Row], show: Any) -> str:
     where = f" of point {names.folder(edit['point'])}" if edit.get("point") else ""
-    now = show(edit["recorded"])
     if not (known := original(edit, rows)):
+        now = f'"{said}"' if (said := whole(edit)) else show(edit["recorded"])
         return f"{claim(edit)}{where} is {now}, {edit['found']}"
     value, place = known
     was, is_now = value, edit["recorded"]
@@ -178,6 +179,13 @@ def _edit(edit: Row, rows: Sequence[Row], show: Any) -> str:
         was, is_now = _parted(was, is_now)
     still = STILL[place]
     return f"{claim(edit)}{where} {show(was)} -> {show(is_now)} ({still})"
+
+
+def whole(edit: Row) -> str:
+    """An edited sentence as it reads now, where nobody can say in which of its words it was another; empty of any
+    other value, and of a text as long as a chapter."""
+    now = edit["recorded"]
+    return now if is_edit(edit) and isinstance(now, str) and " " in now and len(now) <= LONG else ""
 
 
 def shared(one: str, two: str) -> int:

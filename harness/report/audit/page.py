@@ -263,6 +263,8 @@ def _cell(
     known = edits.sealed(difference, rows, _value) if column == "found" else ""
     if column == "explanation" and any(difference is row for row in following):
         return f"{_told(difference, column)}: this follows from the edit"
+    if column == "recorded" and not edits.original(difference, rows):
+        known = edits.whole(difference)
     return known or _told(difference, column)
 
 

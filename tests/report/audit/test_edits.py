@@ -40,6 +40,21 @@ def test_one_edit_is_told_once_with_the_value_that_mlflow_still_shows(tmp_path) 
     assert audit.tracked({**document, "differences": []}).endswith("13 files agree with the record")
 
 
+def test_an_edited_sentence_is_shown_whole_where_the_sealed_one_is_not_known() -> None:
+    """The twin: where it is known both are shown from the first other word on."""
+    was = (
+        "Smallest safe choice by right answers where the question was asked after: int8, 16 points."
+    )
+    now = was.replace("16", "6")
+    row = edited("reason", now, was)
+    assert audit._differing([row]).endswith(f'reason is "{now}", another value was sealed')
+    assert audit._cell(row, "recorded", [row], []) == now
+    known = [row, tracked("reason", now, was)]
+    assert "reason ...16 points. -> ...6 points. (MLflow" in audit._differing(known)
+    long = edited("reason", f"{now} " * 20, was)
+    assert len(audit._cell(long, "recorded", [long], [])) < len(now) * 3
+
+
 def test_what_mlflow_has_that_nobody_sealed_is_a_difference_of_its_own() -> None:
     """The twin: a server that was edited too explains nothing."""
     other = tracked("logits/max_abs_diff", 1.06e-06, 3.0)
