@@ -1,5 +1,6 @@
 """What each seed of a sweep said stands on the sweep's page."""
 
+import itertools
 import json
 
 from harness.report.sweep import texts
@@ -73,3 +74,22 @@ def test_each_point_with_other_tokens_has_a_line_where_no_seed_was_varied(tmp_pa
         ("tova", "k is 5 ."),
     ]
     assert not texts.sections(tmp_path, rows[1:], ["prune"])
+
+
+def test_settings_that_said_the_same_share_a_line_and_what_is_no_whole_grid_does_not(
+    tmp_path,
+) -> None:
+    axes = ["cache", "save", "seed"]
+    grid = itertools.product(["a", "b", "c", "d"], ["x", "y"], ["1", "2"])
+    rows = [{"point": str(i), "verdict": "exact", **dict(zip(axes, g))} for i, g in enumerate(grid)]
+    for row in rows:
+        (tmp_path / row["point"]).mkdir()
+        text = {"continuation": row["seed"], "restored": row["seed"]}
+        (tmp_path / row["point"] / "result.json").write_text(json.dumps({"text": text}))
+    (block,) = texts.sections(tmp_path, rows, axes)
+    assert block["columns"][:3] == ["seed", "cache", "save"]
+    assert [line[:3] for line in block["rows"]] == [["1", "all 4", "x, y"], ["2", "all 4", "x, y"]]
+    rows[0]["verdict"] = "equivalent"  # a x 1
+    (block,) = texts.sections(tmp_path, rows, axes)
+    lines = [" ".join(line[:3]) for line in block["rows"]]
+    assert lines == ["1 a x", "2 all 4 x, y", "1 all 4 y", "1 b, c, d x"], "each a whole grid"
