@@ -13,7 +13,7 @@ from harness.config.key import wanted
 from harness.config.literal import MULTIRUN
 from harness.config.option import readable, schemas
 from harness.config.schema import KEYS
-from harness.config.unknown import unknown_key
+from harness.config.unknown import hydra_key, plugin_key, unknown_key
 from harness.errors import suggestion
 from harness.variants import folders, options
 
@@ -28,21 +28,31 @@ def in_yaml(text: str, argv: list[str]) -> str | None:
         return _chosen_twice(text, argv) or _named_in_defaults(text, argv)
     called = "=".join(where.rsplit("/", 1))
     group = where.rpartition("/")[0]
-    key = re.search(r"Key '.+?' not in '\w+'\n *full_key: (\S+)", text)
-    below = group == "experiment" or (key is not None and key[1] == group.partition("/")[0])
+    said = re.search(r"Key '.+?' not in '(\w+)'\n *full_key: (\S+)", text)
+    below = group == "experiment" or (said is not None and said[2] == group.partition("/")[0])
     if below and not HEADER.match(path.read_text("utf-8")):
         return (
             f"{called}: {path} has no `{PACKAGE}` as its first line, so what it sets would lie below "
             f"`{group}`. Write it there."
         )
-    if key:
-        hint = " Hydra has no such key; `--cfg hydra` shows its own."
-        near = hint if key[1].startswith("hydra.") else unknown_key(key[1], "")
-        return f"{called}: {path} sets '{key[1]}', which is not a key of the configuration.{near or ''}"
+    if said:
+        name, key = said.groups()
+        near = _of_hydra(key, name) if key.startswith("hydra.") else unknown_key(key, "")
+        return (
+            f"{called}: {path} sets '{key}', which is not a key of the configuration.{near or ''}"
+        )
     value = re.search(r"Value '(.*?)' .*\n *full_key: (\S+)", text)
     if value and (meant := wanted(text)):
         return f"{called}: {path} sets {value[2]} to '{value[1]}', which is not possible: give {meant}."
     return _named_in_defaults(text, argv)
+
+
+def _of_hydra(key: str, name: str) -> str:
+    """What is meant by a `hydra.` key that there is not. name: of the class which was looked in."""
+    above, _, last = key.removeprefix("hydra.").rpartition(".")
+    plugin = above in ("launcher", "sweeper", "sweeper.sampler")
+    near = plugin_key(above, last, name) if plugin else hydra_key(above, last)
+    return near or " Hydra has no such key; `--cfg hydra` shows its own."
 
 
 def setter(key: str) -> str:

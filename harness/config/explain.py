@@ -19,7 +19,7 @@ from harness.config.kind import listed, worded
 from harness.config.literature import called
 from harness.config.option import schemas, shared
 from harness.config.schema import Config
-from harness.config.unknown import block, unknown_key
+from harness.config.unknown import block, hydra_key, plugin_key, unknown_key
 from harness.errors import MissingExtra, suggestion
 from harness.variants import folders, options, outside
 
@@ -238,7 +238,7 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
         r"Could not override 'hydra\.(?!launcher|sweeper)([\w.]+)\.(\w+)[\w.]*': Key '\2' not in '(\w+)'",
         told,
     ):
-        return f"hydra.{said[1]}.{said[2]}: Hydra has no such key.{_hydra_key(said[1], said[2])}"
+        return f"hydra.{said[1]}.{said[2]}: Hydra has no such key.{hydra_key(said[1], said[2])}"
     if said := re.match(r"Could not override '(\w+)': Key '(\w+)' not in '", told):
         key = f"{said[1]}.{said[2]}"
         return f"'{key}' is not a key of the configuration.{unknown_key(key, '') or ''}"
@@ -253,9 +253,7 @@ def _plain(text: str, cause: str, argv: list[str]) -> str:
     if new := re.search(
         r"'hydra\.(launcher|sweeper|sweeper\.sampler)\.(\w+)': Key '\2' not in '(\w+)'", told
     ):
-        return (
-            f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{_plugin_key(*new.groups())}"
-        )
+        return f"hydra.{new[1]}.{new[2]}: this {new[1]} has no such key.{plugin_key(*new.groups())}"
     return told
 
 
@@ -290,34 +288,6 @@ def _below(group: str, argv: list[str], groups: bool = False) -> list[str]:
     hydras, _ = loader([a for a in argv if a.startswith("-")])
     kind = ObjectType.GROUP if groups else ObjectType.CONFIG
     return [*hydras.get_group_options(f"hydra/{group}".rstrip("/"), kind)]
-
-
-def _hydra_key(above: str, key: str) -> str:
-    """What Hydra has in place of `hydra.ABOVE.KEY`."""
-    from hydra.conf import HydraConf
-    from omegaconf import OmegaConf
-
-    node = OmegaConf.select(OmegaConf.structured(HydraConf), above)
-    return suggestion(key, [*node]).replace("mean '", f"mean 'hydra.{above}.")
-
-
-def _plugin_key(kind: str, key: str, name: str) -> str:
-    """Which of Hydra's plugins have `key`; where none has, what the one whose configuration is of the class
-    `name` has in its place. kind: launcher, sweeper or sweeper.sampler."""
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
-
-    store, kind = ConfigStore.instance(), kind.replace(".", "/")
-    files = [file for file in store.list(f"hydra/{kind}") if file.endswith(".yaml")]
-    nodes = {f.removesuffix(".yaml"): store.load(f"hydra/{kind}/{f}").node for f in files}
-    if able := [plugin for plugin, node in nodes.items() if key in node]:
-        return f" It is one of {' and '.join(f'hydra/{kind}={plugin}' for plugin in sorted(able))}."
-    kinds = {plugin: OmegaConf.get_type(node) or object for plugin, node in nodes.items()}
-    mine = [nodes[p] for p, kind in kinds.items() if name in (c.__name__ for c in kind.__mro__)]
-    known = sorted(
-        {str(k) for n in mine for k in n if k != "defaults" and not str(k).startswith("_")}
-    )
-    return suggestion(key, known) if known else " It has none."
 
 
 def _of_many(group: str, option: str, known: Sequence[str]) -> str:

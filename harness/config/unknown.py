@@ -39,6 +39,37 @@ def unknown_key(key: str, value: str) -> str | None:
     return None
 
 
+def hydra_key(above: str, key: str) -> str:
+    """What Hydra has in place of `hydra.ABOVE.KEY`."""
+    from hydra.conf import HydraConf
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.select(OmegaConf.structured(HydraConf), above)
+    if not OmegaConf.is_dict(node):  # of a plugin's, which only that knows
+        return ""
+    place = f"hydra.{above}".rstrip(".")
+    return suggestion(key, list(map(str, node))).replace("mean '", f"mean '{place}.")
+
+
+def plugin_key(kind: str, key: str, name: str) -> str:
+    """Which of Hydra's plugins have `key`; where none has, what the one whose configuration is of the class
+    `name` has in its place. kind: launcher, sweeper or sweeper.sampler."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    store, kind = ConfigStore.instance(), kind.replace(".", "/")
+    files = [file for file in store.list(f"hydra/{kind}") if file.endswith(".yaml")]
+    nodes = {f.removesuffix(".yaml"): store.load(f"hydra/{kind}/{f}").node for f in files}
+    if able := [plugin for plugin, node in nodes.items() if key in node]:
+        return f" It is one of {' and '.join(f'hydra/{kind}={plugin}' for plugin in sorted(able))}."
+    kinds = {plugin: OmegaConf.get_type(node) or object for plugin, node in nodes.items()}
+    mine = [nodes[p] for p, kind in kinds.items() if name in (c.__name__ for c in kind.__mro__)]
+    known = sorted(
+        {str(k) for n in mine for k in n if k != "defaults" and not str(k).startswith("_")}
+    )
+    return suggestion(key, known) if known else " It has none."
+
+
 def _of_a_task(parts: list[str]) -> str:
     """For `port` and `ui.port`: that is `task.port`, which task=ui reads."""
     *above, key = parts

@@ -252,7 +252,7 @@ HEADER = "# @package _global_\n"
 OWN = {
     HEADER + "stps: 4\n": "typo.yaml sets 'stps', which is not a key of the configuration. Did you mean 'steps'?",
     HEADER + "restore:\n  strct: false\n": "sets 'restore.strct', which is not a key of the configuration. Did you mean 'restore.strict'?",
-    HEADER + "hydra:\n  swep:\n    dir: x\n": "sets 'hydra.swep', which is not a key of the configuration. Hydra has no such key",
+    HEADER + "hydra:\n  swep:\n    dir: x\n": "sets 'hydra.swep', which is not a key of the configuration. Did you mean 'hydra.sweep'?",
     HEADER + "steps: few\n": "typo.yaml sets steps to 'few', which is not possible: give a whole number.",
     "defaults:\n  - override /cache: cloned\n": "typo.yaml has no `# @package _global_` as its first line",
     "# mine\n" + HEADER + "steps: 2\n": "typo.yaml has no `# @package _global_` as its first line",
