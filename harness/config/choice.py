@@ -76,7 +76,7 @@ def check_typed(overrides: Sequence[str]) -> None:
     them that has no plus before it, and for what none of the chosen tasks reads."""
     overrides = [one for override in overrides for one in _spread(override)]
     for override in overrides:
-        _check_option(override)
+        check_option(override)
     for override in overrides:
         typed, equals, value = override.partition("=")
         group, dot, rest = typed.lstrip("+").partition(".")
@@ -139,7 +139,7 @@ def _spread(override: str) -> list[str]:
     return given + list(dict.fromkeys(f"{typed}.{k}={'null' if v is None else v}" for k, v in keys))
 
 
-def _check_option(override: str) -> None:
+def check_option(override: str) -> None:
     """Raise ConfigProblem for a group without an option, with several, or with one that there is not, and for
     what the harness itself or Hydra has in a place."""
     typed, _, value = override.partition("=")

@@ -7,6 +7,7 @@ import pytest
 from harness.variants import conf_dir
 
 GLOBAL = "# @package _global_\n"
+VARIES = GLOBAL + "hydra:\n  sweeper:\n    params:\n      {}\n"
 OWN_FILES = {
     "prune/p6.yaml": "name: foo\nratio: 0.5\n",
     "prune/p7.yaml": "defaults: [snapkv, _self_]\nname: foo\n",
@@ -17,6 +18,12 @@ OWN_FILES = {
     "experiment/near.yaml": f"{GLOBAL}cache: clond\n",
     "experiment/section.yaml": f"{GLOBAL}restore: yes\n",
     "experiment/name.yaml": f"{GLOBAL}prune: {{name: snapkv, ratio: 0.5}}\n",
+    "experiment/key.yaml": VARIES.format("sead: 1,2"),
+    "experiment/group.yaml": VARIES.format("cahce: manual,cloned"),
+    "experiment/option.yaml": VARIES.format("cache: manual, clond"),
+    "experiment/parms.yaml": VARIES.replace("params", "parms").format("seed: 1,2"),
+    "experiment/job.yaml": f"{GLOBAL}hydra: {{jb: {{name: a}}}}\n",
+    "hydra/launcher/bad.yaml": "defaults: [submitit_local, _self_]\ncpus_per_tsk: 1\n",
     "swept.yaml": "defaults: [config, _self_]\nhydra:\n  sweeper:\n    params:\n      seed: [1, 2]\n",
 }
 CLONED = "harness: mine/experiment/plain.yaml sets cache to 'cloned': write `override /cache: cloned` among its defaults."
@@ -33,6 +40,12 @@ TOLD = {
     "experiment=near": "mine/experiment/near.yaml sets cache to 'clond': an option is chosen among its defaults, `override /cache: OPTION`. Did you mean 'cloned'?",
     "experiment=section": "mine/experiment/section.yaml sets restore to true, and restore has keys of its own: device, map,",
     "experiment=name": "mine/experiment/name.yaml sets prune.name to 'snapkv', and an option brings all of its keys: write `override /prune: snapkv`",
+    "-m experiment=key": "harness: mine/experiment/key.yaml varies sead=1,2: 'sead' is not a key of the configuration. Did you mean 'seed'?",
+    "-m experiment=group": "group.yaml varies cahce=manual,cloned: 'cahce' is not a key of the configuration. Did you mean 'cache'?",
+    "-m experiment=option": "option.yaml varies cache=clond: 'clond' is not an option of cache. Did you mean 'cloned'?",
+    "-m experiment=parms": "parms.yaml sets 'hydra.sweeper.parms', which is not a key of the configuration. Did you mean 'params'?",
+    "-m experiment=job": "sets 'hydra.jb', which is not a key of the configuration. Did you mean 'hydra.job'?",
+    "-m hydra/launcher=bad": "harness: hydra/launcher=bad: mine/hydra/launcher/bad.yaml sets 'hydra.launcher.cpus_per_tsk', which is not a key of the configuration. Did you mean 'cpus_per_task'?",
     "-cd mine/experiment experiment=plain": "plain.yaml lies in {}/mine/experiment itself: give the folder above, --config-dir {}/mine",
     "-m -cn swept": "give a whole number. The values of a file's sweep stand without brackets: `seed: 1,2`.",
 }
@@ -40,7 +53,7 @@ TOLD = {
 
 @pytest.mark.parametrize("given", TOLD)
 def test_a_file_of_one_s_own_is_told_what_is_wrong_in_it(harness, place: Path, given) -> None:
-    for group in ("prune", "experiment"):
+    for group in ("prune", "experiment", "hydra/launcher"):
         (place / "mine" / group).mkdir(parents=True)
     for name, text in OWN_FILES.items():
         (place / "mine" / name).write_text(text)
