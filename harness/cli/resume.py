@@ -202,8 +202,9 @@ def _no_sweep(folder: Path) -> str:
     """Why there is nothing to resume in `folder`, and where there is."""
     if not folder.is_dir():
         return ": there is no such directory. Give the one that `python -m harness -m ...` wrote."
-    if sweeps := sorted(place.parent for place in folder.glob("*/multirun.yaml")):
-        return f" holds {machine.many(len(sweeps), 'sweep')}; the newest is resume={sweeps[-1]}"
+    if sweeps := [p for depth in ("*", "*/*") for p in folder.glob(f"{depth}/multirun.yaml")]:
+        newest = max(sweeps, key=lambda file: (file.stat().st_mtime_ns, file)).parent
+        return f" holds {machine.many(len(sweeps), 'sweep')}; the newest is resume={newest}"
     return (
         " is not a sweep: it holds no readable multirun.yaml. Give the directory that "
         "`python -m harness -m ...` wrote."

@@ -232,14 +232,15 @@ def test_an_audit_of_a_snapshot_names_the_run_that_saved_it(harness, place: Path
     "folder, says",
     [
         ("half", "holds 2 sweeps; the newest is resume=runs/half/2"),
+        ("", "holds 3 sweeps; the newest is resume=runs/half/2"),
         ("nope", "there is no such directory"),
         ("bare", "holds no readable multirun.yaml"),
     ],
 )
 def test_resume_of_what_is_no_sweep_says_where_one_is(place: Path, folder: str, says: str) -> None:
-    for stamp in ("half/1", "half/2", "bare"):
+    for stamp in ("zoo", "half/1", "half/2", "bare"):
         (place / "runs" / stamp).mkdir(parents=True)
-    for stamp in ("half/1", "half/2"):
+    for stamp in ("zoo", "half/1", "half/2"):
         (place / "runs" / stamp / "multirun.yaml").write_text("hydra: {}")
     with pytest.raises(InputProblem, match=says):
         resumed(["-m", f"resume=runs/{folder}"])
