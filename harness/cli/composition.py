@@ -1,6 +1,7 @@
 """The points of a sweep, composed once for each choice of options, however many values they are given."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,18 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_d
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
+from omegaconf.errors import (
+    InterpolationToMissingValueError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from harness import config
-from harness.cli import point, precheck
+from harness.cli import point, precheck, search
+from harness.cli.done import finished
+from harness.config import called
 from harness.errors import ConfigProblem
 
 KEPT = 256  # compositions, about 1 MB each
@@ -104,6 +112,29 @@ class Composer(ConfigLoaderImpl):
         return isinstance(override.value(), dict) or not self.repository.group_exists(
             override.key_or_group
         )
+
+
+def check_finished(cfg: Any, folder: Path) -> None:
+    """Raise ConfigProblem where a point of the sweep `cfg` that is finished in `folder` would be another one now, as of
+    `point.kept`: before anything is said or written. One point for each value that tells of all is looked at (as of
+    `precheck.asked`), of a search its first; the others, and what cannot be composed here, are told in their turn."""
+    import yaml
+
+    hydra: Any = GlobalHydra.instance().hydra
+    composer = Composer(hydra.config_loader.config_search_path)
+    swept = point.swept(cfg)
+    unseen = {precheck.EVERY, *(precheck.asked(swept) if search.of_grid(cfg) else ())}
+    for place in finished(folder):
+        with suppress(OSError, yaml.YAMLError, HydraException, OmegaConfBaseException):
+            typed = yaml.safe_load((place / ".hydra" / "overrides.yaml").read_text("utf-8"))
+            if not (mine := unseen & {precheck.EVERY, *typed}):
+                continue
+            unseen -= mine
+            now = composer.load_sweep_config(cfg, typed)
+            written: Any = OmegaConf.to_container(now, resolve=False)
+            options = written.pop("hydra")["runtime"]["choices"]
+            if "${hydra" not in str(written):  # which says something only once the point is run
+                point.kept(called.told(OmegaConf.create(written), options), place, swept)
 
 
 def compose_once(

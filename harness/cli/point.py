@@ -17,6 +17,7 @@ from typing import Any
 
 from harness import config
 from harness.config import called
+from harness.config.option import UNREAD
 from harness.errors import ConfigProblem, HarnessError
 from harness.snapshot.record import flat
 from harness.snapshot.result import write_text
@@ -107,9 +108,11 @@ def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
     """Whether a sealed configuration is this one."""
     now = json.loads(json.dumps(asdict(cfg)))
-    for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
-        now.pop(key, None), recorded.pop(key, None)
     for one in (now, recorded):
+        for key in ("report", "limit_s", "track"):  # shown, allowed, sent: none of it is measured
+            one.pop(key, None)
+        for key in ("reads", UNREAD):  # which keys may be typed: no run hangs on it
+            one.get("task", {}).pop(key, None)
         if not one.get(called.KEY):  # which older ones have not
             one.pop(called.KEY, None)
     return now == recorded

@@ -28,7 +28,7 @@ class Early:
         """swept: all overrides of the sweep. total: its points. fresh: none of them is finished, so that all still
         need the files that they read. then: called after the last point, where nothing is wrong."""
         self.swept, self.left, self.fresh, self.then = swept, total, fresh, then
-        self.unseen = {EVERY, *_asked(swept)}
+        self.unseen = {EVERY, *asked(swept)}
         self.problems: dict[str, HarnessError] = {}
         self.outs: dict[str, Sequence[str]] = {}
         self.bar = _bar(total)
@@ -95,7 +95,7 @@ class Early:
             )
 
 
-def _asked(swept: Sequence[str]) -> set[str]:
+def asked(swept: Sequence[str]) -> set[str]:
     """The swept values that have to be sound, as a point's overrides have them."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 

@@ -96,7 +96,7 @@ class Watch:
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from omegaconf.errors import OmegaConfBaseException
 
-        from harness.cli.composition import compose_once
+        from harness.cli.composition import check_finished, compose_once
 
         try:
             folder = Path(str(config.hydra.sweep.dir)).absolute()
@@ -108,6 +108,7 @@ class Watch:
             resume.check_place(folder, "hydra.sweep.dir")
             varied = None if search.of(config) else point.params(config)
             resume.check(folder, point.typed(config), varied, config.runs_dir)
+            check_finished(config, folder)
         Watch.keep = resume.keep(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
         Watch.done, Watch.failed = {}, failed(folder)
