@@ -225,7 +225,9 @@ def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
             if (meant := wanted(first))
             else f": {unset(first) or first}"
         )
-        raise ConfigProblem(setting + said) from problem
+        raise ConfigProblem(
+            ("" if record else culprit.giver(setting)) + setting + said
+        ) from problem
     for block in (checked, checked.prompt, checked.model):
         for key in (f.name for f in fields(block) if isinstance(getattr(block, f.name), str)):
             setattr(block, key, plain(getattr(block, key)))

@@ -60,6 +60,12 @@ def setter(key: str) -> str:
     return next((f"{path}: " for path, _ in _given(key)), "")
 
 
+def giver(setting: str) -> str:
+    """`FILE: ` of the YAML of this job that gives `KEY=VALUE`; empty where none does, as of what is typed."""
+    key, _, value = setting.partition("=")
+    return next((f"{path}: " for path, held in _given(key) if str(held) == value), "")
+
+
 def _given(key: str) -> Iterator[tuple[Path, Any]]:
     """The YAMLs of this job that give `key`, of a group or by itself, the last one first, each with its value."""
     group, dot, inner = key.partition(".")

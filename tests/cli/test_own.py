@@ -10,6 +10,7 @@ GLOBAL = "# @package _global_\n"
 VARIES = GLOBAL + "hydra:\n  sweeper:\n    params:\n      {}\n"
 OWN_FILES = {
     "prune/p6.yaml": "name: foo\nratio: 0.5\n",
+    "prune/big.yaml": "defaults: [snapkv, _self_]\nwindow: big\n",
     "prune/p7.yaml": "defaults: [snapkv, _self_]\nname: foo\n",
     "whole.yaml": "defaults: [config, _self_]\n",
     "plain.yaml": "defaults: [config, _self_]\nprune: snapkv\n",
@@ -30,6 +31,8 @@ CLONED = "harness: mine/experiment/plain.yaml sets cache to 'cloned': write `ove
 TOLD = {
     "prune=p7": "prune=p7: mine/prune/p7.yaml says name: foo. Leave it out",
     "prune=p6": "prune=p6: mine/prune/p6.yaml says name: foo. Write name: p6",
+    "prune=big": "harness: mine/prune/big.yaml: prune.window=big is not possible: give a whole number.",
+    "prune=big prune.window=large": "harness: prune.window=large is not possible: give a whole number.",
     "-cp {}/mine -cn whole": "--config-path replaces the folder that it lies in. With --config-dir",
     "-cn plain": "mine/plain.yaml sets prune to 'snapkv': write `override /prune: snapkv` among its defaults.",
     "-cp {}/mine -cn plain hydra.searchpath=[file://{}]": "mine/plain.yaml sets prune to 'snapkv': write `override /prune: snapkv`",
