@@ -82,7 +82,7 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
                         f"{argument}: Hydra reads '{option}' as a value, not as a name: call the option "
                         "something else, its YAML too."
                     )
-            if lone:
+            if lone and key not in (*schemas(), "experiment"):
                 alike = get_close_matches(key, [*schemas(), "experiment"], n=1, cutoff=0.75)
                 meant = f", or did you mean '{alike[0]}'?" if alike else "."
                 return (
