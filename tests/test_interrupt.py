@@ -36,8 +36,11 @@ MOMENTS = {
     "when, number",
     [
         *crossed([*MOMENTS][:2], ["SIGINT", "SIGTERM"]),
-        *crossed([*MOMENTS][2:], ["SIGINT"]),
-        *(pytest.param(m, "SIGTERM", marks=pytest.mark.slow) for m in [*MOMENTS][2:]),
+        *(
+            pytest.param(m, s, marks=pytest.mark.slow)
+            for m in [*MOMENTS][2:]
+            for s in ("SIGINT", "SIGTERM")
+        ),
     ],
 )
 def test_while_it_starts(place, when, number) -> None:

@@ -79,6 +79,7 @@ def test_an_honest_store_of_a_run_is_the_same(store, recorded):
     assert (named, seen.runs, seen.left, seen.notes) == ([], 1, {}, []) and seen.copies > 10
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_resumed_is_the_same(harness, place, monkeypatch):
     """With a pruned point and a failed one, each of which has an earlier run that was deleted."""
     done = harness(

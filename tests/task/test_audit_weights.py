@@ -65,6 +65,7 @@ def test_a_record_that_leaves_out_what_it_took_from_its_snapshot_is_no_forgery(
     assert done.code == 1 and "config: model.name" in done.out, done.out
 
 
+@pytest.mark.slow
 def test_weights_that_lie_elsewhere_are_named_where_they_are(resumed, mine, harness, place) -> None:
     """Without that it is no accusation; with other weights it is."""
     run, saved = resumed

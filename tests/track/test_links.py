@@ -114,6 +114,7 @@ def test_what_was_stopped_before_its_end_has_nothing_to_audit(harness, place):
     assert done.code == 1 and "DIFFERS" in done.out, "the store's copies say that it had one"
 
 
+@pytest.mark.slow
 def test_a_point_that_could_not_begin_is_audited_by_the_page_that_it_left(harness, place):
     swept = harness("-m", "steps=1", "prune=none,keydiff", "prune.ratio=0.5,7", track="mlflow")
     assert swept.code == 2

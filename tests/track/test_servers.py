@@ -93,6 +93,7 @@ def test_four_workers_on_a_server_over_postgresql(postgres, recorded, tmp_path, 
     assert len(kept) == 4 * count, "artifacts go through the server"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_and_comes_back(recorded, tmp_path, monkeypatch):
     """Runs while it is away are kept and marked; then uploaded, once, also when it died half-way."""
     from mlflow.tracking import MlflowClient

@@ -124,14 +124,18 @@ def test_a_sweep_that_a_file_declares_otherwise_by_now_is_not_resumed_as_another
     (tmp_path / "multirun.yaml").write_text(yaml.safe_dump(told))
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "result.json").write_text("{}")
-    resume.check(tmp_path, ["experiment=grid"], was)
-    resume.check(tmp_path, ["experiment=grid"])  # a search may go on in another space
+
+    def check(params=None) -> None:
+        resume.check(tmp_path, ["experiment=grid"], params, "runs")
+
+    check(was)
+    check()  # a search may go on in another space
     with pytest.raises(
         ConfigProblem, match=r"params\.seed was range\(0,2\) and is range\(0,3\) by now"
     ):
-        resume.check(tmp_path, ["experiment=grid"], {**was, "seed": "range(0,3)"})
+        check({**was, "seed": "range(0,3)"})
     with pytest.raises(ConfigProblem, match=r"params\.seed was range.* and is not varied by now"):
-        resume.check(tmp_path, ["experiment=grid"], {"cache": was["cache"]})
+        check({"cache": was["cache"]})
     del told["hydra"]["sweeper"]
     (tmp_path / "multirun.yaml").write_text(yaml.safe_dump(told))
-    resume.check(tmp_path, ["experiment=grid"], was)  # of which less was kept
+    check(was)  # of which less was kept
