@@ -122,6 +122,11 @@ MISTAKES = [
     (["-m", "track=mlflow", "track.uri=foo", "seed=1,2"], 2, "track.uri=foo is a folder"),
     (["track=mlflow", "track.uri="], 2, "track.uri= is empty"),
     (["track=mlflow", "track.uri=sqlite://runs/x.db"], 2, "sqlite:///runs/x.db"),
+    (
+        ["track=mlflow", "track.uri='http://h:1/#/experiments/1'"],
+        2,
+        "address of a page: give that of the server, http://h:1.",
+    ),
     (["track=mlflow", "track.uri=http://h:65536"], 2, "no port from 1 to 65535"),
     (["track=mlflow", f"track.experiment={'a' * 501}"], 2, "has 501 characters"),
     (["track=mlflow", "track.uri=databricks-uc"], 2, "give track.uri=databricks"),

@@ -107,7 +107,8 @@ def _told(conf: Path, arguments: list[str]) -> str:
                 )
             if said := of_key(conf, word, [each for each in words if "=" in each]):
                 return said
-            near = suggestion(word, [*GROUPS, *(key.name for key in fields(Config))])
+            known = {*GROUPS, *(key.name for key in fields(Config))} - {"called"}
+            near = suggestion(word, sorted(known))
             near = f" Did you mean task={word}?" if word in options("task") else near
             raise ConfigProblem(
                 f"there is no help for '{word}', which is no group and no key.{near}"

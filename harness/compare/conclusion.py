@@ -9,7 +9,7 @@ from harness.config.sampling import most_likely
 from harness.machine import many
 from harness.snapshot.refused import kept_out
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
-from harness.snapshot.words import numbered, purpose, quoted
+from harness.snapshot.words import numbered, of_kept, purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 LONG = 24  # characters of what is no word: tokens of which none is a space
@@ -134,7 +134,11 @@ def on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
         came = f"Cross-check: cache={block['cache']} goes on with what was kept just as this cache does, {near}. "
         if block.get("against") == "saved":
             came = f"Restore: as saved, {near}. "
-    return came, done[0].upper() + done[1:], f", with {few} of {tokens} tokens kept" * fewer
+    return (
+        came,
+        done[0].upper() + done[1:],
+        f", with {of_kept(result, f' of {tokens} tokens kept')}" * fewer,
+    )
 
 
 def _in_words(result: Mapping[str, Any], first: int | None) -> str:

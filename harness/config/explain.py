@@ -285,7 +285,7 @@ def _below(group: str, argv: list[str], groups: bool = False) -> list[str]:
     """The options of one of Hydra's own groups, or the groups in it."""
     from hydra.core.object_type import ObjectType
 
-    hydras, _ = loader([a for a in argv if a.startswith("-")])
+    hydras, _ = loader(argv)
     kind = ObjectType.GROUP if groups else ObjectType.CONFIG
     return [*hydras.get_group_options(f"hydra/{group}".rstrip("/"), kind)]
 

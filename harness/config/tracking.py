@@ -110,6 +110,10 @@ def check_uri(uri: str | None) -> None:
             f"track.uri={uri} names no file: a path comes after three slashes, {scheme}:///{path} "
             f"(a whole one after four, {scheme}:////...)."
         )
+    if kind in ("http", "https") and "#" in uri:
+        raise ConfigProblem(
+            f"track.uri={uri} is the address of a page: give that of the server, {uri.partition('#')[0].rstrip('/')}."
+        )
     if kind in ("http", "https") and (wrong := _unheard(uri)):
         raise ConfigProblem(f"track.uri={uri} {wrong}: give {kind}://HOST:PORT.")
 

@@ -158,6 +158,16 @@ def _stages(form: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [stage for stage in stored if isinstance(stage, Mapping)] if isinstance(stored, list) else []  # fmt: skip
 
 
+def of_kept(result: Mapping[str, Any], of: str = "") -> str:
+    """How many tokens a pruned state keeps, `146`: of layers and heads that keep other numbers the mean of them and the
+    most, `79 on average, at most 146`. of: what stands after the number."""
+    size, block = result.get("size") or {}, result.get("kept") or {}
+    few, heads = size.get("kept_tokens") or 0, block.get("heads") or 0
+    held = block.get("held") or []  # of a first row without padding every token
+    mean = sum(held) / heads if heads and len(held) == size.get("tokens") else few
+    return f"{few:,}{of}" if mean >= few - 0.5 else f"{mean:,.0f}{of} on average, at most {few:,}"
+
+
 def _pruning(stage: Mapping[str, Any]) -> str:
     inside = "; ".join(_budget(one) for one in _stages(stage, "stages"))
     said = f"{_budget(stage)}{f' of {inside}' if inside else ''}"

@@ -186,7 +186,10 @@ def served(store: Mlflow, run_id: str = "") -> str:
     from mlflow.tracking import MlflowClient
 
     try:
-        _named(store, [e.name for e in MlflowClient(tracking_uri=store.uri).search_experiments()])
+        client = MlflowClient(tracking_uri=store.uri)
+        if run_id and (run := parent.there(client, run_id)):  # of whatever experiment
+            return experiment.address(store.uri, run.info.experiment_id, run_id)
+        _named(store, [e.name for e in client.search_experiments()])
         return page(store, store.uri, run_id)
     except (MlflowException, Unreachable) as problem:
         said = problem if isinstance(problem, Unreachable) else f"{store.uri}: {plain(problem)}."
@@ -284,6 +287,8 @@ def main() -> None:
         )
     store = store_of(told.runs_dir, told.track_uri, told.track_experiment)
     server = f"http://127.0.0.1:{port}"
+    if (file := experiment.database(store.uri)) is None or file.is_file():
+        there(store)  # what it has not it has not on any port
     if already(store, server):
         print(
             f"dashboard: {looked(store, server, told.run)}\nIt is open there already.", flush=True

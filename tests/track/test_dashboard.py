@@ -145,9 +145,17 @@ def test_one_that_is_open_already_is_named_and_no_other(server, runs, swept, tmp
         ([f"runs_dir={runs}"], 0, f"dashboard: {address}\nIt is open there already."),
         ([f"runs_dir={runs}", f"run={run}"], 0, f"/runs/{run}?"),
         ([f"runs_dir={runs}", "run=5f"], 2, "run=5f: "),
+        ([f"runs_dir={runs}", "track.experiment=harnes"], 2, "no experiment 'harnes'"),
+        # a run of a server is found by its id, whatever experiment is named
+        (
+            [f"run={run}", "track.experiment=nosuch", f"track.uri={address.partition('/#')[0]}"],
+            0,
+            f"/runs/{run}?",
+        ),
         ([f"runs_dir={tmp_path}"], 2, f"{port} is in use"),
     ):
-        monkeypatch.setattr("sys.argv", ["harness", "dashboard", port, *words])
+        taken = [port] * (not words[-1].startswith("track.uri"))
+        monkeypatch.setattr("sys.argv", ["harness", "dashboard", *taken, *words])
         assert front.main() == code
         shown = capfd.readouterr()
         assert said in shown.out + shown.err, shown
