@@ -227,8 +227,8 @@ def from_cache(
 @python_says
 def to_cache(state: State, model: Any, strict: bool = True) -> Any:
     """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on, given all ids so far and
-    at least one more: without a new one it feeds them all again. It shares its keys and values with `state`, and
-    `generate` never writes into those. model: the library's, or a Loaded, whose tokenizer is compared too. Raises
+    at least one more: without a new one it feeds them all again. It shares keys and values with `state`: `generate`
+    never writes into those, and whoever does changes `state` too. model: the library's, or a Loaded, whose tokenizer is compared too. Raises
     RestoreRefused for another model or dtype (waived by `strict=False`, with a warning, where it fits at all),
     UnsupportedModel for a pruned state."""
     argument.check_state(state)

@@ -67,6 +67,19 @@ def many(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else several}"
 
 
+def free(port: int) -> bool:
+    """Whether nobody listens there on this machine; 0 is any free one."""
+    import socket
+
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was just closed is free
+        try:
+            ours.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def shared(device: int) -> bool:
     """Whether other machines, or a program, may serve and change what lies on this device."""
     number = f"{os.major(device)}:{os.minor(device)}"

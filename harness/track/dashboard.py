@@ -8,7 +8,6 @@ import argparse
 import logging
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, HarnessError, Unreachable, suggestion
+from harness.machine import free
 from harness.track import experiment, parent
 from harness.track.mlflow import Mlflow
 from harness.track.reasons import plain
@@ -55,17 +55,6 @@ def command(store: Mlflow, host: str, port: int) -> list[str]:
         "--backend-store-uri", store.uri, "--registry-store-uri", store.uri,
         *(["--artifacts-destination", place] if place else []),
     ]  # fmt: skip
-
-
-def free(port: int) -> bool:
-    """Whether nobody listens there on this machine."""
-    with socket.socket() as ours:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what was just closed is free
-        try:
-            ours.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def check(port: int) -> None:
@@ -160,8 +149,7 @@ def already(store: Mlflow, server: str) -> bool:
     """Whether a dashboard of the runs in `store` answers at `server`: both have the same experiments."""
     try:
         urllib.request.urlopen(f"{server}/health", timeout=2).close()
-        there(store)
-    except (OSError, ValueError, ConfigProblem):
+    except (OSError, ValueError):
         return False
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
@@ -289,11 +277,10 @@ def main() -> None:
     server = f"http://127.0.0.1:{port}"
     if (file := experiment.database(store.uri)) is None or file.is_file():
         there(store)  # what it has not it has not on any port
-    if already(store, server):
-        print(
-            f"dashboard: {looked(store, server, told.run)}\nIt is open there already.", flush=True
-        )
-        return
+        if already(store, server):
+            address = looked(store, server, told.run)
+            print(f"dashboard: {address}\nIt is open there already.", flush=True)
+            return
     check(int(port))
     there(store)
     if told.run:  # whether there is one is said before a server starts

@@ -8,7 +8,7 @@ import shlex
 import pytest
 from mlflow.tracking import MlflowClient
 
-from harness.cli import arguments
+from harness.cli import arguments, completion
 from harness.config import check_typed, launched
 from harness.track import killed
 
@@ -41,7 +41,10 @@ def test_each_printed_command_is_composed(harness, compose, place, monkeypatch, 
     told = [run.data.tags["mlflow.note.content"] for run in client.search_runs(["1"])]
     pages = [html.unescape(p.read_text()) for p in place.glob("runs/*/*/*.html")]
     found = {text.strip() for said in (*told, *pages, done.out) for text in COMMAND.findall(said)}
-    found = {line for line in found if not line.startswith("python -m harness dashboard")}
+    opened = {line for line in found if line.startswith("python -m harness dashboard")}
+    for word in (word for line in opened for word in shlex.split(line)[4:]):
+        assert word.partition("=")[0] in completion.DASHBOARD, word
+    found -= opened  # which are no job
     assert len(found) > len(done.folders)
     for line in found:
         words = shlex.split(line)[3:]

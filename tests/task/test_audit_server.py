@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from audited import store_of
 from mlflow.tracking import MlflowClient
 
 from harness import __main__ as front
@@ -23,24 +24,10 @@ EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[
 SAID = "Same thought, bit for bit."
 
 
-def store_of(runs):
-    """`(configuration, client)` of the store in a directory of runs."""
-    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
-    cfg = SimpleNamespace(track=track, runs_dir=str(runs), run=None)
-    return cfg, MlflowClient(tracking_uri=f"sqlite:///{runs}/mlflow.db")
-
-
 @pytest.fixture
 def store(recorded, runs, tmp_path):
     """A copy of the shared store, to be edited."""
     shutil.copy(runs / "mlflow.db", tmp_path)
-    return store_of(tmp_path)
-
-
-@pytest.fixture
-def above(swept, runs, tmp_path):
-    """The same as the shared sweep left it."""
-    shutil.copy(runs / "as_swept" / "mlflow.db", tmp_path)
     return store_of(tmp_path)
 
 

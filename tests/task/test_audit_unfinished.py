@@ -1,28 +1,12 @@
 """What a sweep that was stopped did not come to is named as not compared, and what was taken from it is missed."""
 
 import shutil
-from types import SimpleNamespace
 
-import pytest
-from mlflow.tracking import MlflowClient
+from audited import store_of
 
 from harness.task import audit
 from harness.task.audit import copies, server, unfinished
 from harness.track import parent
-
-
-def store_of(runs):
-    """`(configuration, client)` of the store in a directory of runs."""
-    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
-    cfg = SimpleNamespace(track=track, runs_dir=str(runs), run=None)
-    return cfg, MlflowClient(tracking_uri=f"sqlite:///{runs}/mlflow.db")
-
-
-@pytest.fixture
-def above(swept, runs, tmp_path):
-    """A copy of the store as the shared sweep left it."""
-    shutil.copy(runs / "as_swept" / "mlflow.db", tmp_path)
-    return store_of(tmp_path)
 
 
 def test_what_a_sweep_did_not_come_to_claims_nothing_and_what_was_taken_from_it_is_missed(

@@ -66,9 +66,8 @@ def told(
         str(row.get("mutated")) == "True" for row in rows
     ):
         text += "\nNone is called best: every point writes into your cache."
-    told = (codes.idle(rows, axes), precision.sentence(rows, axes), rounding.near_ties(rows, axes))
-    for note in told:
-        text += f"\n{note}".rstrip()
+    for tell in (codes.idle, precision.sentence, rounding.near_ties):
+        text += f"\n{tell(rows, axes)}".rstrip()
     was = "was" if mixed == 1 else "were"
     text += f"\n{machine.many(mixed, 'point')} {was} run by other code than the rest." * bool(mixed)
     tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))

@@ -156,9 +156,8 @@ def judged(desk: Desk) -> str:
         if not name:
             return ""
         rows = "".join(
-            f'<div><dt class="verdict {kind(v)}">{SIGNS[v]} {v}</dt><dd>{safe(said)}</dd></div>'
+            f'<div><dt class="verdict {kind(v)}">{SIGNS[v]} {v}</dt><dd>{safe(VERDICTS[v])}</dd></div>'
             for v in COMPARED
-            for said in VERDICTS[v].split(" (or to")[:1]  # files are no matter here
         )
         first = f"Branch {name} is not judged yet. The usual answers:"
         return f'<p class="said">{first}</p><dl class="kinds">{rows}</dl>'

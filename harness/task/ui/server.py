@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness import machine
 from harness.errors import InputProblem
 
 HOST = "127.0.0.1"
@@ -39,14 +39,8 @@ def prepare() -> None:
 
 def check_port(port: int) -> None:
     """Raise InputProblem for a port that something else listens on; 0 is any free one. Before anything heavy."""
-    with socket.socket() as tried:
-        tried.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # what has just ended is no matter
-        try:
-            tried.bind((HOST, port))
-        except OSError:
-            raise InputProblem(TAKEN.format(port=port)) from None
+    if not machine.free(port):
+        raise InputProblem(TAKEN.format(port=port))
 
 
 @contextmanager
