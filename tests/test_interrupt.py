@@ -84,6 +84,7 @@ def test_a_signal_that_comes_as_soon_as_a_line_is_begun(begin, monkeypatch) -> N
     assert shown.getvalue().splitlines()[1:] == ["harness: interrupted"]
 
 
+@pytest.mark.slow
 def test_in_the_middle_of_a_capture(place) -> None:
     text = " ".join(["the bird sang ."] * 110)
     running = Running(place, f"text={text}", "steps=2", "track=none", "prompt.chunk=1")

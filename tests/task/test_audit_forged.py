@@ -59,7 +59,12 @@ def test_a_block_that_no_run_writes_is_named(recorded):
 
 
 @pytest.mark.parametrize(
-    "block, value", [("diagnosis", "none"), ("metrics", {"kl_max": {}}), ("elements", ["a"])]
+    "block, value",
+    [
+        ("diagnosis", "none"),
+        pytest.param("metrics", {"kl_max": {}}, marks=pytest.mark.slow),
+        pytest.param("elements", ["a"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_block_of_another_form_is_a_difference_and_no_fault_of_the_audit(
     copy, harness, monkeypatch, block, value

@@ -268,6 +268,7 @@ def test_nothing_but_its_document_holds_a_waiver(harness, snapshot, twin) -> Non
     assert harness(*on).result["verdict"] == "equivalent"  # as before there was a document
 
 
+@pytest.mark.slow
 def test_a_chat_under_a_waiver_says_so_to_its_end(harness, snapshot, twin) -> None:
     turns = "task.turns=[{ask: 'let k be 5 .'}, {ask: 'what is k ?'}, {ask: 'what is k ?'}]"
     short = ("task=chat", turns, "task.naive=false", "steps=4")

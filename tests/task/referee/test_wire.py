@@ -130,7 +130,10 @@ def test_reuse_that_is_not_reported_is_told_by_time(timed) -> None:
     assert "does not say" in rows["hit"]["reason"]
 
 
-@pytest.mark.parametrize("case, key", [("restored", "evict"), ("restarted", "restart")])
+@pytest.mark.parametrize(
+    "case, key",
+    [("restored", "evict"), pytest.param("restarted", "restart", marks=pytest.mark.slow)],
+)
 def test_time_tells_of_a_cache_that_was_away(timed, case, key) -> None:
     """`/evict` moves it away and back, `/flush` is the twin: it empties the cache, and time says so."""
     done, rows = timed(Toy(reports=False), f"engine.{key}='ROOT/evict'", "task.repeats=1", steps=6)
