@@ -9,7 +9,7 @@ from harness.config.sampling import most_likely
 from harness.machine import many
 from harness.snapshot.refused import kept_out
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
-from harness.snapshot.words import numbered, of_kept, purpose, quoted
+from harness.snapshot.words import fewer, numbered, of_kept, purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 LONG = 24  # characters of what is no word: tokens of which none is a space
@@ -124,9 +124,8 @@ def on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
     how it came back, empty where nobody measured it, what was done to it, and what pruning kept. None for any
     other state."""
     size, block, done = result.get("size") or {}, result.get("itself") or {}, purpose(result)
-    tokens, few = size.get("tokens") or 0, size.get("kept_tokens") or 0
-    fewer = bool(result.get("pruned")) and few < tokens
-    if not done or block.get("verdict") in WRONG or not (fewer or result.get("quantization")):
+    pruned, tokens = bool(result.get("pruned")), size.get("tokens") or 0
+    if not done or block.get("verdict") in WRONG or not (pruned or result.get("quantization")):
         return None
     came = ""
     if block.get("verdict") in GOOD:
@@ -137,7 +136,7 @@ def on_purpose(result: Mapping[str, Any]) -> tuple[str, str, str] | None:
     return (
         came,
         done[0].upper() + done[1:],
-        f", with {of_kept(result, f' of {tokens} tokens kept')}" * fewer,
+        f", with {of_kept(result, f' of {tokens} tokens kept')}" * (pruned and fewer(result)),
     )
 
 
@@ -299,9 +298,7 @@ def _share(coded: Mapping[str, Any]) -> str:
 
 def _plain_bytes(result: Mapping[str, Any]) -> str:
     """Of what a quantizer keeps a share: where tokens were dropped first, of what was left."""
-    size = result.get("size") or {}
-    fewer = result.get("pruned") and (size.get("kept_tokens") or 0) < (size.get("tokens") or 0)
-    return "the K/V bytes" + " of the kept tokens" * bool(fewer)
+    return "the K/V bytes" + " of the kept tokens" * bool(result.get("pruned"))
 
 
 def _size_of(error: float | None) -> float:

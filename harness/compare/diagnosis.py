@@ -25,9 +25,9 @@ from harness.compare.picture import (
 )
 from harness.snapshot import coherence, manifest
 from harness.snapshot.elements import BY_NUMBER
-from harness.snapshot.history import since
+from harness.snapshot.history import since, tokens_held
 from harness.snapshot.state import State
-from harness.snapshot.words import altered, listed
+from harness.snapshot.words import altered, listed, on_average
 
 CAUSES = (
     "rounding", "position", "token buffer", "mask", "layer", "head", "block", "recurrent state",
@@ -242,7 +242,7 @@ def _zeros(stored: Pair, rows: list[int]) -> str:
 def dropped(state: State) -> str:
     """What a state says of itself that was pruned on purpose."""
     done = altered({"pruned": True, "quantization": state.documents["kv_format"].get("quantized")})
-    said = f"{done} on purpose: {state.kept_tokens} of {state.tokens} tokens are kept"
+    said = f"{done} on purpose: {on_average(*tokens_held(state), f' of {state.tokens:,} tokens are kept')}"
     later = ", and those read since then saw only what was left of the past"
     return f"{said}{later if since(state) < state.tokens else ''}"
 

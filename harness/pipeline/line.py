@@ -29,7 +29,7 @@ from harness.pipeline.finish import Outcome, finish_run, shown
 from harness.pipeline.judge import Judgement, judge, mutation
 from harness.pipeline.origin import resolved
 from harness.pipeline.prompt import answered, taken
-from harness.pipeline.prune import held, moves, policy_of, pruned, scored, without_scores
+from harness.pipeline.prune import held, moves, policy_of, pruned, scored, shrunk, without_scores
 from harness.pipeline.quantize import quantization, quantizer_of
 from harness.pipeline.refusal import foreseen, naming
 from harness.pipeline.rehearsal import rehearse
@@ -131,7 +131,7 @@ class Line:
         small = chosen if how is None else reindexed(chosen, how)
         session.times["prune"] = time.perf_counter() - start
         self.record["kept"] = held(chosen, session.loaded.tokenizer)
-        session.say.done(f"{small.kept_tokens} of {state.kept_tokens} tokens kept")
+        session.say.done(shrunk(small, state))
         return small if settings.at != "prefill" else without_scores(small)
 
     def quantize(self, state: State) -> State:

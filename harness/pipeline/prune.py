@@ -14,7 +14,9 @@ from harness.errors import ConfigProblem
 from harness.model.loaded import Loaded
 from harness.prune.base import Policy
 from harness.prune.registry import policy
+from harness.snapshot.history import tokens_held
 from harness.snapshot.state import State
+from harness.snapshot.words import on_average
 
 LONG = 400  # tokens of a text that are told one by one
 
@@ -70,6 +72,11 @@ def without_scores(state: State) -> State:
     return state.with_layers(tuple(replace(layer, received=None) for layer in state.layers))
 
 
+def shrunk(small: State, state: State) -> str:
+    """What a pruning left of `state`: `48 of 97 tokens kept on average, at most 86`."""
+    return on_average(*tokens_held(small), f" of {state.kept_tokens:,} tokens kept")
+
+
 def held(state: State, tokenizer: Any) -> dict[str, Any]:
     """Of the first row of a pruned state every token's text and in how many KV heads, of all layers, it is held;
     of a long text both ends, and how many are left out between. Layers with a window say nothing unless all
@@ -92,7 +99,14 @@ def held(state: State, tokenizer: Any) -> dict[str, Any]:
     left = max(len(ids) - LONG, 0)
     middle = slice(LONG // 2, LONG // 2 + left)
     del ids[middle], held[middle]
-    return {"tokens": pieces(tokenizer, ids), "held": held, "heads": heads, "left_out": left}
+    mean = {} if before else {"mean": int(counted.sum()) / heads}  # tokens for each head
+    return {
+        "tokens": pieces(tokenizer, ids),
+        "held": held,
+        "heads": heads,
+        "left_out": left,
+        **mean,
+    }
 
 
 def moves(loaded: Loaded, state: State) -> list[Turn | None]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import machine
+from harness.snapshot.words import fewer, of_kept
 
 SAVED = "Saved: "  # begins the conclusion of a save
 PLAIN = "A plain script "  # begins what is said of one beside the checks
@@ -61,10 +62,8 @@ def talk(result: Record, told: str) -> str:
 
 def _state(result: Record) -> str:
     """What a snapshot holds, by its tokens."""
-    size = result["size"]
-    tokens, few = size["tokens"], size["kept_tokens"]
-    kept = f", {few:,} of them kept," * (few < tokens)
-    return f"The state after {machine.many(tokens, 'token')}{kept}"
+    kept = f", {of_kept(result, ' of them kept')}," * fewer(result)
+    return f"The state after {machine.many(result['size']['tokens'], 'token')}{kept}"
 
 
 def _faults(result: Record, conclusion: str) -> str:

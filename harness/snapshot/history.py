@@ -35,3 +35,17 @@ def since(state: State) -> int:
     ):  # an older one does not say how many had been read
         return int(history[0].get("tokens", state.tokens))
     return int(history[0].get("from_tokens", 0))
+
+
+def tokens_held(state: State) -> tuple[int, float]:
+    """How many tokens layers without a window (all, where each has one) hold at most and on average over their KV heads;
+    of a batch the row that holds the most. A layer that has nothing but a recurrent state does not count."""
+    holding = [layer for layer in state.layers if layer.segments]
+    holding = [layer for layer in holding if layer.window is None] or holding
+    many = [
+        (layer.positions >= 0).sum(-1).amax(0).double().mean().item()
+        if layer.per_head
+        else float(layer.kept)
+        for layer in holding
+    ]
+    return state.kept_tokens, sum(many) / len(many) if many else 0.0

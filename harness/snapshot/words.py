@@ -163,8 +163,21 @@ def of_kept(result: Mapping[str, Any], of: str = "") -> str:
     most, `79 on average, at most 146`. of: what stands after the number."""
     size, block = result.get("size") or {}, result.get("kept") or {}
     few, heads = size.get("kept_tokens") or 0, block.get("heads") or 0
-    held = block.get("held") or []  # of a first row without padding every token
-    mean = sum(held) / heads if heads and len(held) == size.get("tokens") else few
+    held, mean = block.get("held") or [], block.get("mean")
+    if mean is None and heads and len(held) == size.get("tokens"):
+        mean = sum(held) / heads  # of an older record, with a first row without padding every token
+    return on_average(few, few if mean is None else mean, of)
+
+
+def fewer(result: Mapping[str, Any]) -> bool:
+    """Whether it is told that a state holds fewer tokens than were read; where a layer holds every one, the mean tells it."""
+    size = result.get("size") or {}
+    tokens = size.get("tokens") or 0
+    return (size.get("kept_tokens") or 0) < tokens or " at most " in of_kept(result)
+
+
+def on_average(few: int, mean: float, of: str) -> str:
+    """`79 of 158 tokens on average, at most 146`; the second alone where no layer or head keeps fewer."""
     return f"{few:,}{of}" if mean >= few - 0.5 else f"{mean:,.0f}{of} on average, at most {few:,}"
 
 

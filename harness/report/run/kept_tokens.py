@@ -4,6 +4,8 @@ from html import escape
 from typing import Any
 
 from harness import machine
+from harness.report.names import plain
+from harness.snapshot.words import fewer, of_kept
 
 
 def share(some: int, of: int, unit: str = "") -> str:
@@ -22,6 +24,20 @@ def whole(result: dict[str, Any]) -> int | None:
     if not even or not heads or not few or sum(held) != heads * few or plain % few:
         return None
     return int(plain // few * tokens)
+
+
+def beside_the_full(result: dict[str, Any]) -> dict[str, str]:
+    """Of a pruned or quantized state its tokens and its bytes as shares of the full cache's, by the names of both."""
+    size, told = result["size"], {}
+    tokens, few = size.get("tokens") or 0, size.get("kept_tokens") or 0
+    coded = result.get("quantization") or {}
+    full = whole(result) if few < tokens else coded.get("plain_bytes")
+    if fewer(result):
+        said = of_kept(result, f" of {tokens:,}")
+        told[plain("kept_tokens")] = said if " at most " in said else share(few, tokens)
+    if full and size["kv_bytes"] < full:
+        told[plain("kv_bytes")] = f"{share(size['kv_bytes'], full)} of the full cache"
+    return told
 
 
 def sections(result: dict[str, Any]) -> list[dict[str, Any]]:

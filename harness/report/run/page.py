@@ -244,7 +244,7 @@ def _cost(result: dict[str, Any]) -> dict[str, Any]:
     known = {k: v for k, v in (result["size"] | result["mutation"]).items() if v is not None}
     after = (result.get("next") or {}).get("size") or {}
     told = {plain(k): v for k, v in known.items() if k not in DIGESTS}
-    told |= _beside_the_full(result)
+    told |= kept_tokens.beside_the_full(result)
     told |= {f"next snapshot: {plain(k)}": v for k, v in after.items()}
     rows = [[k, f"{v:,}" if type(v) is int else v] for k, v in told.items()]
     return section(
@@ -270,18 +270,6 @@ def _times(result: dict[str, Any]) -> dict[str, Any]:
     (again, back), twice = recomputing(result), timed_twice(result)
     two = {"back": back} | ({} if twice else {"prefilled": again}) if again and back else {}
     return {k: v for k, v in result["time_s"].items() if twice or not two or k != "recompute"} | two
-
-
-def _beside_the_full(result: dict[str, Any]) -> dict[str, str]:
-    """Of a pruned or quantized state its tokens and its bytes as shares of the full cache's, by the names of both."""
-    size = result["size"]
-    tokens, few = size.get("tokens") or 0, size.get("kept_tokens") or 0
-    coded = result.get("quantization") or {}
-    full = kept_tokens.whole(result) if few < tokens else coded.get("plain_bytes")
-    told = {plain("kept_tokens"): kept_tokens.share(few, tokens)} if few < tokens else {}
-    if full and size["kv_bytes"] < full:
-        told[plain("kv_bytes")] = f"{kept_tokens.share(size['kv_bytes'], full)} of the full cache"
-    return told
 
 
 def _rows(rows: list[list[Any]]) -> str:

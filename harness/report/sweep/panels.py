@@ -18,7 +18,7 @@ from harness.report.terminal.console import number
 
 Row = dict[str, Any]
 SHAPED = ("prune", "cache", "save", "quantize")  # axes that get markers before others
-SAME = "top1_agreement"
+SAME, BUDGET = "top1_agreement", "prune.budget"
 ALLOWED = f"ratio, {TWICE:g} is allowed"
 COST = [
     ("per_token_s", "Continue", "s per token"),
@@ -51,7 +51,9 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
     measures = _held([MEAN, *APART[1:]] if other else APART, measured)
     text = _text(measured, axes)  # how many tokens it is says less than which it is
-    across = (text, option) if text else ("kept_tokens", option)
+    # Where layers or heads keep other numbers of tokens, the most of them says little.
+    held = "kv_bytes" if BUDGET in axes else "kept_tokens"
+    across = (text, option) if text else (held, option)
     apart = _panels("How far the logits went", "From the uninterrupted run", measured, axes,
                     across, measures, None if text == by else by)  # fmt: skip
     if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
@@ -97,7 +99,7 @@ def _panels(
     """One panel per measure that is not the same everywhere, over the first of `across` that varies."""
     x = next((key for key in across if key and _several(rows, key)), "point")
     called = plain(x)
-    if x == "stored_bytes":
+    if x.endswith("_bytes"):
         rows, called = [{**r, x: r[x] / KIB} for r in rows], called.replace("bytes", "KiB")
     group = by if by != x else None
     drawn_by_chance = is_seed(x)

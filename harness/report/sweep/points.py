@@ -16,7 +16,7 @@ from harness.snapshot.objective import ANSWERS, front
 
 TABLE = {
     "top1_agreement": "same token, %", "kl_mean": "KL, mean", "kl_max": "KL, largest", "max_abs_diff": "logits", "error_ratio": "error",
-    "kept_tokens": "tokens kept", "kv_bytes": "K/V bytes", "stored_bytes": "bytes", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
+    "kept_mean": "kept, mean", "kept_tokens": "tokens kept", "kv_bytes": "K/V bytes", "stored_bytes": "bytes", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied",
 }  # fmt: skip
 MEANT = {
@@ -25,7 +25,7 @@ MEANT = {
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip
 FREE = ", 2 is allowed"  # not of what pruning may change
-HELD = ("kept_tokens", "kv_bytes")  # shown where it is what the points are about
+HELD = ("kept_mean", "kept_tokens", "kv_bytes")  # shown where it is what the points are about
 TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
 # Left to `sweep.csv` where a line has no room, in this order.
 LESS = ("max_abs_diff", "kl_max", "load_s", "save_s")

@@ -8,17 +8,33 @@ from harness.report.badge import allowed_kind, kind
 from harness.report.picture import plots
 from harness.report.sweep.baseline import CONTROL
 from harness.snapshot.result import COMPARED, GOOD
+from harness.snapshot.words import on_average
 
 RESTORE = "restore"  # the column
+UNEVEN = "pruned"  # the column of a point that is, although a layer or head of it holds every token
+MEAN = "kept_mean"  # the column of tokens kept on average over layers and heads, where these keep other numbers
 POLICY = "Nearest policy"  # where a control is beside them, which is none
 Row = dict[str, Any]
 
 
-def came_back(result: Row) -> dict[str, str]:
-    """The verdict on the restore alone, as a column, where there is one beside that on a pruned or quantized state."""
-    block = result.get("itself") or {}
+def came_back(result: Row) -> dict[str, Any]:
+    """The verdict on the restore alone, as a column, where there is one beside that on a pruned or quantized state; and
+    of a state whose layers or heads keep other numbers of tokens what those that keep the most do not say."""
+    block, size = result.get("itself") or {}, result.get("size") or {}
     mine = block.get("against") == "saved" and block.get("verdict")
-    return {RESTORE: str(block["verdict"])} if mine else {}
+    told: dict[str, Any] = {RESTORE: str(block["verdict"])} if mine else {}
+    if result.get("pruned") and size.get("kept_tokens") == size.get("tokens"):
+        told[UNEVEN] = True
+    mean = (result.get("kept") or {}).get("mean")
+    few = size.get("kept_tokens") or 0
+    return told | (
+        {MEAN: mean} if mean is not None and on_average(few, mean, "") != f"{few:,}" else {}
+    )
+
+
+def whole(row: Row) -> bool:
+    """Whether a point holds all that was read, in every layer and head."""
+    return row.get("kept_tokens") == row.get("tokens") and not row.get(UNEVEN)
 
 
 def completed(rows: list[Row]) -> None:
@@ -33,15 +49,15 @@ def completed(rows: list[Row]) -> None:
 
 def once(row: Row) -> str | None:
     """What older versions told in that column of a point that holds all that was read, its codes not told apart."""
-    if row.get("kept_tokens") != row.get("tokens"):
+    if not whole(row):
         return None
     return str(row["verdict"]) if row["verdict"] in COMPARED else ""
 
 
 def judged(row: Row) -> bool:
     """Whether its restore is judged apart from what its pruning changed."""
-    few, tokens = row.get("kept_tokens"), row.get("tokens")
-    return bool(row.get(RESTORE)) and few is not None and tokens is not None and few < tokens
+    known = row.get("kept_tokens") is not None and row.get("tokens") is not None
+    return bool(row.get(RESTORE)) and known and not whole(row)
 
 
 def allowed(row: Row) -> bool:
@@ -80,21 +96,21 @@ def pills(rows: list[Row], words: str) -> list[dict[str, str]]:
     """Both verdicts on such a sweep, as `html.page` has them; empty of another. words: what the points came to."""
     if not every(rows):
         return []
-    said = f"{whole(len(rows))} restored as saved" if rows[1:] else "restored as saved"
+    said = f"{all_of(len(rows))} restored as saved" if rows[1:] else "restored as saved"
     return [
         {"text": said, "kind": "good", "sign": "\u2713"},
         {"text": f"pruning: {words}", "kind": "soft", "sign": ""},
     ]
 
 
-def whole(number: int) -> str:
+def all_of(number: int) -> str:
     """`both` of two points, `all 3` of more."""
     return "both" if number == 2 else f"all {number}"
 
 
 def came(number: int) -> str:
     """That so many points came back, as the beginning of a sentence."""
-    who = "the pruned point" if number == 1 else whole(number)
+    who = "the pruned point" if number == 1 else all_of(number)
     return f"{who} came back as saved"
 
 

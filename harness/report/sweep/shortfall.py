@@ -86,7 +86,7 @@ def _shared(lost: list[Row], rows: list[Row], axes: list[str]) -> str:
     for axis in axes:
         values = {str(row[axis]) for row in lost}
         if lost[1:] and len(values) == 1 and sum(str(r[axis]) in values for r in rows) == len(lost):
-            return f"{pruned.whole(len(lost))} with {axis}={plots.short(lost[0][axis])}"
+            return f"{pruned.all_of(len(lost))} with {axis}={plots.short(lost[0][axis])}"
     return ""
 
 

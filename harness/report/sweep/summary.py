@@ -186,7 +186,7 @@ def _held(row: Row) -> bool:
     """Whether a point's error is held to rounding: it holds all that was read, as it was computed or in codes that were
     not allowed to change anything."""
     exact = str(row.get("quantize") or "none") == "none"
-    return row.get("kept_tokens") == row.get("tokens") and (exact or int(row["exit_code"]) != 0)
+    return pruned.whole(row) and (exact or int(row["exit_code"]) != 0)
 
 
 def _known(rows: list[Row], key: str) -> list[float]:

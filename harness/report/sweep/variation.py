@@ -23,7 +23,7 @@ SECONDS = tuple(f"{k}_s" for k in TIMES)
 FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
 CHOICE = "cell"  # that an evaluation comes to, and in columns below it what it has
 FIGURES = ("cell.safe", "cell.contains", "cell.kv_bytes", "cell.kl")
-MEASURED = {FROM_1, CHOICE, *FIGURES, "restore", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
+MEASURED = {FROM_1, CHOICE, *FIGURES, "restore", "pruned", "kept_mean", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
             *METRICS, *SIZES, *SECONDS}  # fmt: skip
 

@@ -23,7 +23,7 @@ from harness.report.terminal.fold import continued, filled, labelled, shown
 from harness.report.terminal.point import Passing
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import counted, worse
-from harness.snapshot.words import altered, of_kept, unchosen
+from harness.snapshot.words import altered, fewer, of_kept, unchosen
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
@@ -330,9 +330,9 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
         told, size = f" ({size['tokens']:,} were restored)", after
     else:
         told = " restored" * ("streamed" in result["text"])
-    kept = size["kept_tokens"]
+    sized = {**result, "size": size}
     tokens = f"{size['tokens']:,} token{'s' * (size['tokens'] != 1)}{told}" + (
-        f", {of_kept({**result, 'size': size}, ' kept')}" if kept != size["tokens"] else ""
+        f", {of_kept(sized, ' kept')}" if fewer(sized) else ""
     )
     more = " with tokenizer and documents" * (size["stored_bytes"] > 2 * size["kv_bytes"])
     stored = f"{machine.human(size['stored_bytes'])} stored{more}"

@@ -194,8 +194,7 @@ def _of_errors(sentences: list[str], rows: list[Result]) -> list[str]:
 
 
 def _exact(row: Result) -> bool:
-    whole = row.get("kept_tokens") == row.get("tokens")
-    return whole and str(row.get("quantize") or "none") == "none"
+    return pruned.whole(row) and str(row.get("quantize") or "none") == "none"
 
 
 def _of_all(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:

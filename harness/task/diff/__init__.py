@@ -15,8 +15,10 @@ from harness.report import html
 from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.elements import called
+from harness.snapshot.history import tokens_held
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
+from harness.snapshot.words import on_average
 from harness.task.diff import between, consequence, deviation, foreign
 from harness.task.diff.deviation import (
     BRIEF,
@@ -262,14 +264,14 @@ def _lossy(one: State, two: State) -> str:
     if not read_alike(one, two):
         return ""
     formats = [state.documents["kv_format"] for state in (one, two)]
-    pruned = one.kept_tokens != two.kept_tokens
+    pruned = tokens_held(one) != tokens_held(two)
     coded = formats[0].get("quantized") != formats[1].get("quantized")
     said = []
     for name, state, stored in zip("ab", (one, two), formats, strict=True):
         by = [str(stage["policy"]) for stage in stored.get("pruned") or ()]
-        if pruned and by and state.kept_tokens < state.tokens:
-            held = f"it holds {state.kept_tokens} of {state.tokens} tokens"
-            said.append(f"snapshot {name} is pruned by {' and '.join(by)}: {held}")
+        if pruned and by and state.pruned:
+            some = on_average(*tokens_held(state), f" of {state.tokens} tokens")
+            said.append(f"snapshot {name} is pruned by {' and '.join(by)}: it holds {some}")
         by = [str(stage["quantizer"]) for stage in stored.get("quantized") or ()]
         if coded and by:
             said.append(f"snapshot {name} is quantized by {' and '.join(by)}")

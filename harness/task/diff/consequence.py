@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from harness.snapshot.history import tokens_held
 from harness.snapshot.state import LayerState, State
 from harness.task.diff.deviation import HELD, Deviation, tensor_difference
 
@@ -31,7 +32,7 @@ def marked(deviations: Iterable[Deviation], one: State, two: State) -> list[Devi
     if not bool(one.attention_mask.all() and two.attention_mask.all()):
         return found
     if torch.equal(one.token_ids, two.token_ids):
-        fewer = one.kept_tokens != two.kept_tokens
+        fewer = tokens_held(one) != tokens_held(two)
         return [_pruned(d, one, two) for d in found] if fewer else found
     place = parted(one, two)
     if place is None or one.pruned or two.pruned:
