@@ -282,3 +282,12 @@ def test_layers_that_kept_as_many_other_tokens_share_a_row() -> None:
     told = [d.place for d in folded([*rows, other, logits])]
     first = ["tokens kept by layers 0 to 27", "tokens seen by layers 0 to 27"]
     assert told == [*first, "tokens kept by layer 28", logits.place]
+
+
+def test_two_seeds_are_told_as_other_random_numbers(harness, place) -> None:
+    text = "text=let k be 5 . the bird sang . k is"
+    for seed in (1, 2):
+        assert harness("task=save", text, f"seed={seed}", f"out=s{seed}").code == 0
+    done = harness("task=diff", "a=s1", "b=s2")
+    assert done.code == 1 and done.result["reason"] == diff.DRAWS and diff.DRAWS[:40] in done.out
+    assert harness("task=diff", "a=s1", "b=s1").code == 0

@@ -13,6 +13,7 @@ from harness.report.sweep.verdicts import STOPPED
 from harness.snapshot.result import MOMENT
 
 LESS = 0.95  # of another's bytes: more of them is as much
+FEW = 8  # texts are too few to tell of others
 WORTH = 1.5  # times another's time: less, of something timed once, is noise
 TIMES = {"load_s": "loading it takes", "per_token_s": "each further token takes"}  # fmt: skip
 
@@ -51,14 +52,21 @@ def _named(row: Row, axes: list[str]) -> str:
 
 
 def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
-    """That points with other logits than the full cache's were asked one question, where they were pruned or quantized
-    otherwise; empty elsewhere. A seed that draws nothing asks nothing else."""
+    """That points with other logits than the full cache's were asked one question, or few texts alone, where they were
+    pruned or quantized otherwise; empty elsewhere. A seed that draws nothing asks nothing else."""
     asked = [axis for axis in axes if asks(axis) and not (axis == "seed" and inert(rows, axes))]
     less = {axis.partition(".")[0] for axis in axes} & {*REDUCERS}
     other = winners and all(row["verdict"] in ("drifted", "diverged") for row in winners)
-    if asked or not less or not other:
+    texts = len({tuple(str(row.get(axis)) for axis in asked) for row in rows})
+    if not all(map(_reads, asked)) or texts > FEW or not less or not other:
         return ""
     what = "policy" if "prune" in less else "quantizer"
     steps = {int(row.get("steps") or 0) for row in rows}
     over = f" over {machine.many(max(steps), 'step')}" if len(steps) == 1 and any(steps) else ""
-    return f"One prompt{over} says how these runs compare, not which {what} is better in general: for that, task=evaluate."
+    who = "One prompt{} says" if texts == 1 else f"{texts} prompts{{}} say"
+    return f"{who.format(over)} how these runs compare, not which {what} is better in general: for that, task=evaluate."
+
+
+def _reads(axis: str) -> bool:
+    """Whether an option says what is read."""
+    return axis == "text" or axis.partition(".")[0] == "prompt"

@@ -32,9 +32,9 @@ from harness.task.audit.source import deleted, read
 from harness.task.audit.target import located
 from harness.track import names, parent
 
-UNRUN = "only the seal, and the record's figures with one another: they do not hold, so nothing was run again"
+UNRUN = "only the seal, and the record's figures with one another: not all of these hold, so nothing was run again"
 UNRUN_TRACKED = (
-    "only the seal, the record's figures with one another and what MLflow says of it: they do not hold, so "
+    "only the seal, the record's figures with one another and what MLflow says of it: not all of these hold, so "
     "nothing was run again"
 )
 CELLS = {"prunes": "prune", "quantizers": "quantize", "caches": "cache"}  # lists of an evaluation

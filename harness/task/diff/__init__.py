@@ -47,6 +47,10 @@ NO_MODEL = (
     "The stored logits are those of the last token that was read, each by its own model. No continuation can be "
     "measured: no one model holds both ({})."
 )
+DRAWS = (
+    "one difference, the random numbers to come (another seed, or more drawn): all that was read, its keys, values and "
+    "logits are the same, bit for bit. It counts where tokens are drawn, not where the most likely one is taken"
+)
 COUNTED = (
     "Tokens by name are counted from 1, an index from 0: of keys and values it is [row of the batch, head, kept "
     "token, number]. Bits, of what is no whole number: how many of that one element differ, and the lowest of them, "
@@ -294,6 +298,8 @@ def _reason(
         return f"{lossy}keys and values differ by at most {number(gap)}, the stored logits {off}"
     if lossy and consequence.only_pruned(deviations):
         return f"{lossy}the keys and values of these are the same in both, bit for bit, and nothing else differs"
+    if {d.what for d in deviations} == {"rng"} and deviations[0].where != "form":
+        return DRAWS
     own = independent(deviations)
     first, *others = own
     count = f"{len(own)} differences" if others else "one difference"

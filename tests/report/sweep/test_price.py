@@ -47,6 +47,12 @@ def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
         price.caution([], ["prune"], rows),
     ):
         assert told == ""
+    two = [{**r, "verdict": "drifted", "text": t} for r in rows for t in ("a", "b")]
+    assert price.caution(two[:1], ["prune", "text"], two) == said.replace(
+        "One prompt says", "2 prompts say"
+    )
+    many = [{**two[0], "text": str(t)} for t in range(price.FEW + 1)]
+    assert price.caution(many[:1], ["prune", "text"], many) == "", "so many say more"
     greedy = [
         {**r, "task": "experiment", "sampling": "greedy", "seed": s} for r in rows for s in "12"
     ]
