@@ -11,9 +11,10 @@ from harness.pipeline.snapshot import listed, needs, snapshot_named, text_of
 from harness.report.terminal.console import Say
 from harness.save import leftovers, store
 from harness.snapshot.elements import DIGEST, called
+from harness.snapshot.history import tokens_held
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
-from harness.snapshot.words import spanned
+from harness.snapshot.words import on_average, spanned
 
 ELEMENT_COLUMNS = ["#", "element", "kept as", DIGEST, called("layer_norm", "digest")]
 RECORD = ("inspect.json", "inspect.json")  # a link of the page: its name, its target
@@ -88,11 +89,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
 def _whole(state: State, manifest: dict[str, Any]) -> str:
     """What it holds, for whoever reads one sentence."""
-    kept = "all of them" if state.kept_tokens == state.tokens else f"{state.kept_tokens:,}"
+    kept = on_average(*tokens_held(state), " kept") if state.pruned else "all of them kept"
     config = manifest["documents"].get("model_config", {}).get("config", {})
     family = f" of {config.get('model_type')}" * bool(config.get("model_type"))
     layers = machine.many(len(state.layers), "layer")
-    return f"The state after {machine.many(state.tokens, 'token')}, {kept} kept in {layers}{family} ({machine.human(state.kv_bytes)} of K/V, {manifest['dtype']}): every byte matches its digest."
+    return f"The state after {machine.many(state.tokens, 'token')}, {kept} in {layers}{family} ({machine.human(state.kv_bytes)} of K/V, {manifest['dtype']}): every byte matches its digest."
 
 
 def _owners(manifest: dict[str, Any]) -> list[tuple[str, str]]:

@@ -67,7 +67,7 @@ class Elsewhere:
         if not ids:
             raise InputProblem("this engine names its tokens by their text only.")
         read = None if there.reused is None else state.tokens - there.reused
-        return _beside(where, there, here, ids, read, state.kept_tokens < state.tokens)
+        return _beside(where, there, here, ids, read, state.pruned)
 
     def _cached(self, state: State, name: str, steps: int, done: Callable[[], None]) -> Answer:
         settings = sibling("cache", self.session.cfg, name)

@@ -149,7 +149,9 @@ class Desk(Sight):
         layers = [rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
         answered = self._answering(small.with_layers(tuple(map(compact, layers))))
         self._put(branch.then(answered), "Prune")
-        return before.kept_tokens - self.branch.state.kept_tokens
+        return max(
+            before.kept_tokens - self.branch.state.kept_tokens, 1
+        )  # a layer may keep them all
 
     def quantize(self, name: str) -> tuple[int, int]:
         """Keep the current branch's keys and values as codes, and go on from what these say; bytes of

@@ -7,6 +7,8 @@ from typing import Any
 
 from harness import machine
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
+from harness.snapshot.history import tokens_held
+from harness.snapshot.words import on_average
 from harness.task.ui import picture
 from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
 
@@ -122,7 +124,11 @@ def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
         return f"Policy {policy} dropped nothing: the cache holds {counted(left)}, and {keep} may stay. Choose fewer tokens to keep."
     apart = any(layer.per_head for layer in desk.branch.state.layers)
     each = " Each KV head chose its own: struck out is what none of them holds." * apart
-    return f"Policy {policy} dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held.{each}{unasked(desk)}"
+    _, mean = tokens_held(desk.branch.state)
+    said = f"dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held"
+    if mean < left - 0.5:  # layers keep other numbers
+        said = f"dropped tokens, {on_average(left, mean, ' are held')}"
+    return f"Policy {policy} {said}.{each}{unasked(desk)}"
 
 
 def quantized(desk: Desk, name: str, codes: int, before: int, again: bool) -> str:

@@ -10,7 +10,7 @@ from harness.errors import InputProblem
 from harness.pipeline import drive
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.rewind import cut
-from harness.task.ui import picture
+from harness.task.ui import picture, words
 from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
 from harness.task.ui.shelf import Shelf
 from harness.task.ui.verdict import UNASKED
@@ -161,3 +161,15 @@ def test_a_pruned_branch_is_compared_as_it_answers_now(desk, policy):
     one.switch("A")
     one.fork()
     assert "KL 0 nats" in picture.comparison(one.compare("A", "C"))  # the same thought is the same
+
+
+def test_layers_that_keep_other_numbers_are_told_by_their_mean(desk):
+    """Also where one of them keeps every token, which is no pruning that dropped nothing."""
+    one = begun(desk("prune=snapkv", "prune.budget=pyramid", "prune.ratio=0.75"), 3)
+    keep = round(0.75 * one.branch.state.tokens)
+    said = words.pruned(one, "snapkv", one.prune("snapkv", keep), keep)
+    state = one.branch.state
+    assert state.pruned and state.kept_tokens == state.tokens
+    assert said.startswith(
+        f"Policy snapkv dropped tokens, {keep} are held on average, at most {state.tokens}."
+    )
