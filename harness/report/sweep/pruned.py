@@ -23,10 +23,9 @@ def came_back(result: Row) -> dict[str, Any]:
     block, size = result.get("itself") or {}, result.get("size") or {}
     mine = block.get("against") == "saved" and block.get("verdict")
     told: dict[str, Any] = {RESTORE: str(block["verdict"])} if mine else {}
-    if result.get("pruned") and size.get("kept_tokens") == size.get("tokens"):
+    few, mean = size.get("kept_tokens") or 0, (result.get("kept") or {}).get("mean")
+    if result.get("pruned") and few and few == size.get("tokens"):
         told[UNEVEN] = True
-    mean = (result.get("kept") or {}).get("mean")
-    few = size.get("kept_tokens") or 0
     return told | (
         {MEAN: mean} if mean is not None and on_average(few, mean, "") != f"{few:,}" else {}
     )

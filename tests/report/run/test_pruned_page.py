@@ -8,8 +8,8 @@ import pytest
 
 from harness.report import badge
 from harness.report import html as pages
+from harness.report.run import kept_tokens, yardstick
 from harness.report.run import page as run
-from harness.report.run import yardstick
 from harness.report.sweep import page as sweep
 from harness.report.sweep import points as table
 from harness.report.sweep import pruned, scatter, shortfall, summary
@@ -229,6 +229,6 @@ def test_of_a_quantized_run_texts_and_bytes_are_called_by_that() -> None:
     )
     size = {"tokens": 97, "kept_tokens": 97, "kv_bytes": 51216}
     coded = {"size": size, "quantization": {"plain_bytes": 198656, "kv_bytes": 51216}}
-    (share,) = run._beside_the_full(coded).values()
+    (share,) = kept_tokens.beside_the_full(coded).values()
     assert share == "51,216 of 198,656 (25.8%) of the full cache"
-    assert run._beside_the_full({"size": size | {"kv_bytes": 198656}}) == {}
+    assert kept_tokens.beside_the_full({"size": size | {"kv_bytes": 198656}}) == {}
