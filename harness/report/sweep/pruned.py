@@ -38,7 +38,10 @@ def whole(row: Row) -> bool:
 
 def completed(rows: list[Row]) -> None:
     """Where one point has the column: of a point that holds all that was read, as it was computed, its restore is
-    what was judged."""
+    what was judged; and of one whose layers and heads keep as many, that is the mean."""
+    if any(MEAN in row for row in rows):
+        for row in rows:
+            row.setdefault(MEAN, row.get("kept_tokens"))
     if not any(row.get(RESTORE) for row in rows):
         return
     for row in rows:

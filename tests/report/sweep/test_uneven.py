@@ -1,6 +1,7 @@
 """A pruning by layers, of which the first keeps every token: it is pruned all the same, wherever that is told."""
 
 import csv
+import math
 import re
 
 from harness.report.badge import allowed_kind
@@ -36,7 +37,9 @@ def test_a_sweep_has_it_among_the_pruned_and_draws_budgets_by_their_bytes(harnes
     with (folder / "sweep.csv").open() as table:
         told, means = zip(*((row["pruned"], row["kept_mean"]) for row in csv.DictReader(table)))
     assert done.code == 0 and told == ("", "", "", "True")
-    assert means[:2] == ("", "") and 40 < float(means[2]) < float(means[3]) < 80
+    assert all(
+        math.isclose(float(one), float(two), abs_tol=1) for one, two in zip(means, means[2:])
+    )
     rows = [{"kept_tokens": 97, "tokens": 97, "quantize": "none", "restore": "equivalent", "verdict": "diverged",
              "outcome": "diverged", "exit_code": 0, **more} for more in ({pruned.UNEVEN: True}, {})]  # fmt: skip
     assert pruned.judged(rows[0]) and not pruned.judged(rows[1])
