@@ -11,6 +11,9 @@ from harness.config.schema import KEYS, Config
 from harness.errors import suggestion
 from harness.variants import options
 
+# Blocks of Hydra's own, which are typed below `hydra`.
+OF_HYDRA = ("run", "sweep", "job", "launcher", "sweeper", "runtime", "callbacks", "job_logging")
+
 
 def block(name: str) -> dict[str, Any]:
     """The keys of one block of the configuration that is no group, as `restore`, with their defaults; none of any other
@@ -26,6 +29,10 @@ def unknown_key(key: str, value: str) -> str | None:
     parts = key.split(".")
     if parts[0] in schemas():
         return None
+    if parts[0] in OF_HYDRA and parts[1:]:
+        return f" Did you mean 'hydra.{key}'?"
+    if key in ("launcher", "sweeper"):
+        return f" Did you mean 'hydra/{key}={value or 'NAME'}'?"
     for i, part in enumerate(parts):
         there = {f.name: f.type for f in fields(schema)}
         if part not in there:

@@ -263,10 +263,10 @@ def of_sweep(folder: Path, best: Sequence[Record] = (), more: Sequence[str] = ()
         first,
         *(told for row in best if (told := of_point(folder / row["point"]))),
     ]
-    note = "The first runs the whole sweep"
-    note += ", the second its marked point" * bool(commands[1:]) + ", the last checks it" * bool(
+    told = ["The first runs the whole sweep"]
+    told += ["the second its marked point"] * bool(commands[1:]) + ["the last checks it"] * bool(
         more
     )
-    note = f"{note}." if commands[1:] or more else ""
+    note = f"{', '.join(told)}." if told[1:] else ""
     title = "Run it again" + ", check it" * bool(more)
     return [section(title, text=note, pre="\n".join([*commands, *more]))]

@@ -30,6 +30,8 @@ WRONG = {
     "hydra.callbacks.sweep=null": "the harness itself calls that callback sweep",
     "~hydra.callbacks.sweep": "the harness itself calls that callback sweep",
     "+hydra.callbacks.mine._target_=no.X": "no.X: there is no such class, or its module cannot be imported. Is the folder that holds it on PYTHONPATH?",
+    "-m launcher=joblib seed=1,2": "Did you mean 'hydra/launcher=joblib'?",
+    "run.dir=x": "'run.dir' is not a key of the configuration. Did you mean 'hydra.run.dir'?",
     "-m hydra.launcher=joblib seed=1,2": "is chosen with a slash: hydra/launcher=joblib",
     "-m hydra.sweeper.max_batch_size=0 seed=1,2": "hydra.sweeper.max_batch_size=0 is not possible",
     "-m hydra.sweeper.params={seed:1} task=save": "Hydra takes hydra.sweeper.params from a file",
