@@ -263,10 +263,9 @@ def of_sweep(folder: Path, best: Sequence[Record] = (), more: Sequence[str] = ()
         first,
         *(told for row in best if (told := of_point(folder / row["point"]))),
     ]
-    told = ["The first runs the whole sweep"]
-    told += ["the second its marked point"] * bool(commands[1:]) + ["the last checks it"] * bool(
-        more
-    )
-    note = f"{', '.join(told)}." if told[1:] else ""
+    parts = ["The first runs the whole sweep"]
+    parts += ["the second its marked point"] * bool(commands[1:])
+    parts += ["the last checks it"] * bool(more)
+    note = f"{', '.join(parts)}." if parts[1:] else ""
     title = "Run it again" + ", check it" * bool(more)
     return [section(title, text=note, pre="\n".join([*commands, *more]))]
