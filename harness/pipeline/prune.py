@@ -79,7 +79,7 @@ def shrunk(small: State, state: State) -> str:
 
 def held(state: State, tokenizer: Any) -> dict[str, Any]:
     """Of the first row of a pruned state every token's text and in how many KV heads, of all layers, it is held;
-    of a long text both ends, and how many are left out between. Layers with a window say nothing unless all
+    of a long text both ends, and how many are left out between; how many tokens a head holds in the mean. Layers with a window say nothing unless all
     have one. Empty where positions were counted anew, so that tokens cannot be found in the buffer."""
     from harness.tokenizer.pieces import pieces
 
@@ -99,14 +99,8 @@ def held(state: State, tokenizer: Any) -> dict[str, Any]:
     left = max(len(ids) - LONG, 0)
     middle = slice(LONG // 2, LONG // 2 + left)
     del ids[middle], held[middle]
-    mean = {} if before else {"mean": int(counted.sum()) / heads}  # tokens for each head
-    return {
-        "tokens": pieces(tokenizer, ids),
-        "held": held,
-        "heads": heads,
-        "left_out": left,
-        **mean,
-    }
+    told = {"tokens": pieces(tokenizer, ids), "held": held, "heads": heads, "left_out": left}
+    return told | {"mean": int(counted.sum()) / heads}
 
 
 def moves(loaded: Loaded, state: State) -> list[Turn | None]:

@@ -158,27 +158,41 @@ def _stages(form: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [stage for stage in stored if isinstance(stage, Mapping)] if isinstance(stored, list) else []  # fmt: skip
 
 
-def of_kept(result: Mapping[str, Any], of: str = "") -> str:
-    """How many tokens a pruned state keeps, `146`: of layers and heads that keep other numbers the mean of them and the
-    most, `79 on average, at most 146`. of: what stands after the number."""
+def tokens_kept(result: Mapping[str, Any]) -> tuple[int, float]:
+    """How many tokens a pruned state keeps: the layers and heads that keep the most, and the mean over them, which is
+    the first where a record does not tell it of just these tokens."""
     size, block = result.get("size") or {}, result.get("kept") or {}
     few, heads = size.get("kept_tokens") or 0, block.get("heads") or 0
-    held, mean = block.get("held") or [], block.get("mean")
-    if mean is None and heads and len(held) == size.get("tokens"):
-        mean = sum(held) / heads  # of an older record, with a first row without padding every token
-    return on_average(few, few if mean is None else mean, of)
+    held, left = block.get("held") or [], block.get("left_out") or 0
+    if not heads or len(held) + left != size.get(
+        "tokens"
+    ):  # of a padded row, or of before others were read
+        return few, few
+    return few, block.get(
+        "mean", few if left else sum(held) / heads
+    )  # which older records do not tell
+
+
+def uneven(few: int, mean: float) -> bool:
+    """Whether layers or heads keep other numbers of tokens than the `few` that one keeps at most."""
+    return mean < few - 0.5
 
 
 def fewer(result: Mapping[str, Any]) -> bool:
-    """Whether it is told that a state holds fewer tokens than were read; where a layer holds every one, the mean tells it."""
-    size = result.get("size") or {}
-    tokens = size.get("tokens") or 0
-    return (size.get("kept_tokens") or 0) < tokens or " at most " in of_kept(result)
+    """Whether any layer or head is told to keep fewer tokens than were read."""
+    few, mean = tokens_kept(result)
+    return few < ((result.get("size") or {}).get("tokens") or 0) or uneven(few, mean)
+
+
+def of_kept(result: Mapping[str, Any], of: str = "") -> str:
+    """`on_average` of what a record says."""
+    return on_average(*tokens_kept(result), of)
 
 
 def on_average(few: int, mean: float, of: str) -> str:
-    """`79 of 158 tokens on average, at most 146`; the second alone where no layer or head keeps fewer."""
-    return f"{few:,}{of}" if mean >= few - 0.5 else f"{mean:,.0f}{of} on average, at most {few:,}"
+    """`146`; of layers and heads that keep other numbers the mean of them and the most, `79 on average, at most 146`.
+    of: what stands after the number."""
+    return f"{mean:,.0f}{of} on average, at most {few:,}" if uneven(few, mean) else f"{few:,}{of}"
 
 
 def _pruning(stage: Mapping[str, Any]) -> str:

@@ -89,7 +89,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 
 def _whole(state: State, manifest: dict[str, Any]) -> str:
     """What it holds, for whoever reads one sentence."""
-    kept = on_average(*tokens_held(state), " kept") if state.pruned else "all of them kept"
+    whole = state.kept_tokens == state.tokens and not state.pruned
+    kept = "all of them kept" if whole else on_average(*tokens_held(state), " kept")
     config = manifest["documents"].get("model_config", {}).get("config", {})
     family = f" of {config.get('model_type')}" * bool(config.get("model_type"))
     layers = machine.many(len(state.layers), "layer")

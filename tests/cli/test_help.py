@@ -159,3 +159,8 @@ def test_an_option_without_a_comment_says_what_it_inherits(tmp_path: Path, monke
     monkeypatch.setattr("sys.argv", ["harness", "--config-dir", str(tmp_path)])
     told = help.show(CONF, ["prune", "--help"])
     assert re.search(r"^  narrow +inherits snapkv$", told, re.MULTILINE), told
+
+
+def test_help_with_a_value_says_how_a_task_is_asked_for(harness):
+    done = harness("--help=audit")
+    assert done.code == 2 and "task=audit --help" in done.out

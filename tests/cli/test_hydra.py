@@ -335,11 +335,6 @@ def test_a_package_without_what_shows_it_is_refused(harness):
     assert done.code == 2 and "--cfg job" in done.out and not done.folders
 
 
-def test_help_with_a_value_says_how_a_task_is_asked_for(harness):
-    done = harness("--help=audit")
-    assert done.code == 2 and "task=audit --help" in done.out
-
-
 def test_a_file_that_varies_keys_says_so_in_a_run_without_m(process, place: Path) -> None:
     """Hydra runs one point of its own defaults, in silence."""
     (place / "own" / "experiment").mkdir(parents=True)

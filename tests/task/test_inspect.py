@@ -8,6 +8,7 @@ from dataclasses import replace
 from harness.model.build import SHIPPED
 from harness.pipeline.snapshot import text_of
 from harness.snapshot.words import prunings, quantizings
+from harness.task import inspect
 from harness.task.inspect import folded
 
 
@@ -155,3 +156,14 @@ def test_how_a_state_was_pruned_is_read_from_whatever_says_it() -> None:
     assert prunings({"pruned": "no list"}) == prunings({}) == []
     kivi = {"quantizer": "kivi", "recent": 32}
     assert quantizings({"quantized": [kivi]}) == ["kivi, the last 32 tokens left as they are"]
+
+
+def test_what_windows_hold_is_not_all_that_was_read(captured) -> None:
+    """No pruning, and fewer tokens all the same."""
+    state = captured("prompt=text", "text=let k be 5 . the bird sang .")[1].state
+    about = {"documents": {}, "dtype": "float32"}
+    narrow = [replace(la, window=6) for la in state.layers]
+    cut = [replace(la, segments=(la.segments[0].cut(la.kept - 5, la.kept),)) for la in narrow]
+    slid = state.with_layers(tuple(cut))
+    assert not slid.pruned and ", 5 kept in 2 layers" in inspect._whole(slid, about)
+    assert ", all of them kept in 2 layers" in inspect._whole(state, about)

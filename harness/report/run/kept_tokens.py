@@ -5,7 +5,7 @@ from typing import Any
 
 from harness import machine
 from harness.report.names import plain
-from harness.snapshot.words import fewer, of_kept
+from harness.snapshot.words import fewer, of_kept, tokens_kept, uneven
 
 
 def share(some: int, of: int, unit: str = "") -> str:
@@ -34,7 +34,7 @@ def beside_the_full(result: dict[str, Any]) -> dict[str, str]:
     full = whole(result) if few < tokens else coded.get("plain_bytes")
     if fewer(result):
         said = of_kept(result, f" of {tokens:,}")
-        told[plain("kept_tokens")] = said if " at most " in said else share(few, tokens)
+        told[plain("kept_tokens")] = said if uneven(*tokens_kept(result)) else share(few, tokens)
     if full and size["kv_bytes"] < full:
         told[plain("kv_bytes")] = f"{share(size['kv_bytes'], full)} of the full cache"
     return told

@@ -8,7 +8,7 @@ from harness.report.badge import allowed_kind, kind
 from harness.report.picture import plots
 from harness.report.sweep.baseline import CONTROL
 from harness.snapshot.result import COMPARED, GOOD
-from harness.snapshot.words import on_average
+from harness.snapshot.words import tokens_kept, uneven
 
 RESTORE = "restore"  # the column
 UNEVEN = "pruned"  # the column of a point that is, although a layer or head of it holds every token
@@ -23,12 +23,10 @@ def came_back(result: Row) -> dict[str, Any]:
     block, size = result.get("itself") or {}, result.get("size") or {}
     mine = block.get("against") == "saved" and block.get("verdict")
     told: dict[str, Any] = {RESTORE: str(block["verdict"])} if mine else {}
-    few, mean = size.get("kept_tokens") or 0, (result.get("kept") or {}).get("mean")
+    few, mean = tokens_kept(result)
     if result.get("pruned") and few and few == size.get("tokens"):
         told[UNEVEN] = True
-    return told | (
-        {MEAN: mean} if mean is not None and on_average(few, mean, "") != f"{few:,}" else {}
-    )
+    return told | ({MEAN: mean} if uneven(few, mean) else {})
 
 
 def whole(row: Row) -> bool:

@@ -15,7 +15,7 @@ from harness.report import html
 from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
 from harness.snapshot.elements import called
-from harness.snapshot.history import tokens_held
+from harness.snapshot.history import reduced, tokens_held
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.snapshot.words import on_average
@@ -273,7 +273,7 @@ def _lossy(one: State, two: State) -> str:
     said = []
     for name, state, stored in zip("ab", (one, two), formats, strict=True):
         by = [str(stage["policy"]) for stage in stored.get("pruned") or ()]
-        if pruned and by and state.pruned:
+        if pruned and by and reduced(state):
             some = on_average(*tokens_held(state), f" of {state.tokens} tokens")
             said.append(f"snapshot {name} is pruned by {' and '.join(by)}: it holds {some}")
         by = [str(stage["quantizer"]) for stage in stored.get("quantized") or ()]

@@ -8,7 +8,7 @@ from typing import Any
 from harness import machine
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
 from harness.snapshot.history import tokens_held
-from harness.snapshot.words import on_average
+from harness.snapshot.words import on_average, uneven
 from harness.task.ui import picture
 from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
 
@@ -126,7 +126,7 @@ def pruned(desk: Desk, policy: str, gone: int, keep: int) -> str:
     each = " Each KV head chose its own: struck out is what none of them holds." * apart
     _, mean = tokens_held(desk.branch.state)
     said = f"dropped {counted(gone)}, {left} {'is' if left == 1 else 'are'} held"
-    if mean < left - 0.5:  # layers keep other numbers
+    if uneven(left, mean):
         said = f"dropped tokens, {on_average(left, mean, ' are held')}"
     return f"Policy {policy} {said}.{each}{unasked(desk)}"
 
