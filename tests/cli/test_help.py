@@ -22,7 +22,13 @@ SMALLER = {
     "format_bench": "task.tokens=64 task.repeats=1",
     "architectures": "task.families=[llama]",
 }
-LONG = ("faults", "format_bench", "bench", "audit")  # 10 to 30 s each; they have tests of their own
+LONG = (
+    "faults",
+    "format_bench",
+    "bench",
+    "audit",
+    "evaluate",
+)  # 10 to 30 s each; they have tests of their own
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -168,7 +168,10 @@ def test_a_pruned_and_quantized_state_is_called_both(session) -> None:
     assert words.on_purpose(made.diagnosis)
 
 
-@pytest.mark.parametrize("smaller", ["prune=snapkv prune.ratio=0.5", "quantize=int8"])
+@pytest.mark.parametrize(
+    "smaller",
+    ["prune=snapkv prune.ratio=0.5", pytest.param("quantize=int8", marks=pytest.mark.slow)],
+)
 def test_a_broken_cache_is_told_from_a_pruning(harness, mine, smaller) -> None:
     harness("task=save", TEXT, "out=whole", "prompt=text")
     harness("task=prune", "snapshot=whole", "out=small", "steps=2", *smaller.split())

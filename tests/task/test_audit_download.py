@@ -10,7 +10,10 @@ from harness.snapshot import record
 EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=2", "task.prunes=[none]", "task.asked=[after]")  # fmt: skip
 
 
-@pytest.mark.parametrize("asked", [(), EVALUATE], ids=["run", "evaluation"])
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param((), id="run"), pytest.param(EVALUATE, id="evaluation", marks=pytest.mark.slow)],
+)
 def test_a_downloaded_record_is_audited_as_it_is(harness, place, asked):
     """Its digests are those of the folder that it was; a file that was edited since is named."""
     (run,) = harness(*asked, "steps=2", "name=gone", "track=mlflow").folders

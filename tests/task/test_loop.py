@@ -101,7 +101,10 @@ POLICIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sampling", [None, SAMPLE], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "sampling",
+    [pytest.param(None, id="greedy", marks=pytest.mark.slow), pytest.param(SAMPLE, id="sampled")],
+)
 @pytest.mark.parametrize("prune", POLICIES, ids=lambda p: "-".join(map(str, p.values()))[:40])
 def test_a_resumed_loop_goes_on_bit_for_bit(prune, sampling, tmp_path):
     cfg = config(tmp_path, prune, sampling)
