@@ -51,7 +51,7 @@ def heading(
     if there:
         lines[0] += f" ({there} {'is' if there == 1 else 'are'} there)"
     lines += _unsaid(overrides)
-    if said := unheeded(cfg.track.name, cfg.track.get("uri")):
+    if said := unheeded(cfg.track.name, cfg.track.get("uri"), cfg.track.get("experiment")):
         lines.append(f"note:    {said}")
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"

@@ -31,12 +31,16 @@ class TrackConfig:
     artifact_limit_mb: float = only(16.0)
 
 
-def unheeded(name: str, uri: str | None) -> str:
-    """What to say where MLflow's own variables name a server and the configuration none: a record would not
-    say where it went."""
-    if name != "mlflow" or uri is not None:
+def unheeded(name: str, uri: str | None, experiment: str | None) -> str:
+    """What to say where MLflow's own variables name a server or an experiment and the configuration none: a
+    record would not say where it went."""
+    if name != "mlflow":
         return ""
-    passed = [variable for variable in KEYS if os.environ.get(variable)]
+    usual = {
+        "MLFLOW_TRACKING_URI": uri is None,
+        "MLFLOW_EXPERIMENT_NAME": experiment in (None, USUAL),
+    }
+    passed = [v for v in KEYS if usual[v] and os.environ.get(v) not in (None, "", USUAL)]
     said = (
         f"{variable} is not heeded; to use it: {KEYS[variable]}=${variable}" for variable in passed
     )

@@ -70,7 +70,7 @@ def dispatch(
             say.note(said)
         tracked: Any = nullcontext()
         if cfg.task.name not in UNTRACKED:
-            if said := unheeded(cfg.track.name, cfg.track.uri):
+            if said := unheeded(cfg.track.name, cfg.track.uri, cfg.track.experiment):
                 say.note(said)
             track.begin(cfg.track, cfg.runs_dir)
             if not sweep:  # which says itself what it did not come to

@@ -90,11 +90,14 @@ def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(
 def test_each_variable_that_is_passed_over_is_told_with_the_key_to_give(monkeypatch) -> None:
     for name in tracking.KEYS:
         monkeypatch.setenv(name, "x")
-    assert tracking.unheeded("mlflow", None) == (
+    assert tracking.unheeded("mlflow", None, tracking.USUAL) == (
         "MLFLOW_TRACKING_URI is not heeded; to use it: track.uri=$MLFLOW_TRACKING_URI. "
         "MLFLOW_EXPERIMENT_NAME is not heeded; to use it: track.experiment=$MLFLOW_EXPERIMENT_NAME"
     )
-    assert tracking.unheeded("mlflow", "sqlite:///mine.db") == ""
+    (one,) = tracking.unheeded("mlflow", "sqlite:///mine.db", tracking.USUAL).split(". ")
+    assert one.startswith("MLFLOW_EXPERIMENT_NAME")
+    assert tracking.unheeded("mlflow", "sqlite:///mine.db", "mine") == ""
+    assert tracking.unheeded("none", None, tracking.USUAL) == ""
 
 
 @pytest.mark.slow
