@@ -44,7 +44,7 @@ from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.terminal.console import Say
 from harness.save import store
-from harness.snapshot.history import coded, reduced
+from harness.snapshot.history import coded, kept, reduced
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 from harness.tokenizer.shown import continued
@@ -198,7 +198,7 @@ class Line:
         with naming(live, manifest, state):
             state, waived = identity_check(live, state, stored.place, saved)
         session.times["verify"] = time.perf_counter() - start
-        say.done(f"{machine.many(state.tokens, 'token')}, {state.kept_tokens} kept, verified")
+        say.done(f"{machine.many(state.tokens, 'token')}, {kept(state)}, verified")
         if waived:
             say.note(told(waived))
         self.record |= Stored(stored.place, manifest).record(self.whole or state, state)

@@ -11,10 +11,10 @@ from harness.pipeline.snapshot import listed, needs, snapshot_named, text_of
 from harness.report.terminal.console import Say
 from harness.save import leftovers, store
 from harness.snapshot.elements import DIGEST, called
-from harness.snapshot.history import tokens_held
+from harness.snapshot import history
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
-from harness.snapshot.words import on_average, spanned
+from harness.snapshot.words import spanned
 
 ELEMENT_COLUMNS = ["#", "element", "kept as", DIGEST, called("layer_norm", "digest")]
 RECORD = ("inspect.json", "inspect.json")  # a link of the page: its name, its target
@@ -90,7 +90,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 def _whole(state: State, manifest: dict[str, Any]) -> str:
     """What it holds, for whoever reads one sentence."""
     whole = state.kept_tokens == state.tokens and not state.pruned
-    kept = "all of them kept" if whole else on_average(*tokens_held(state), " kept")
+    kept = "all of them kept" if whole else history.kept(state)
     config = manifest["documents"].get("model_config", {}).get("config", {})
     family = f" of {config.get('model_type')}" * bool(config.get("model_type"))
     layers = machine.many(len(state.layers), "layer")

@@ -19,6 +19,7 @@ def test_a_run_is_not_told_as_another_thought(harness) -> None:
     told = f"with {mean} of {result['size']['tokens']} tokens kept on average, at most"
     assert told in said and "Another thought" not in done.out
     assert f"{mean} kept on average" in done.out, "by its size"
+    assert f"{mean} kept on average, at most {result['size']['tokens']}, verified" in done.out
     assert (
         f"{mean} of {result['size']['tokens']} tokens are kept" in result["diagnosis"]["evidence"]
     )
