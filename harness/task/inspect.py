@@ -10,8 +10,8 @@ from harness.pipeline.finish import Outcome
 from harness.pipeline.snapshot import listed, needs, snapshot_named, text_of
 from harness.report.terminal.console import Say
 from harness.save import leftovers, store
-from harness.snapshot.elements import DIGEST, called
 from harness.snapshot import history
+from harness.snapshot.elements import DIGEST, called
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
 from harness.snapshot.words import spanned
