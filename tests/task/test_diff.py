@@ -191,9 +191,16 @@ def test_logits_stored_at_capture_are_said_to_be() -> None:
 
 
 def test_the_numbers_of_every_layer_are_compared_with_those_that_are_kept_as_codes(harness) -> None:
-    for out, quantizer in (("full", "none"), ("coded", "int4")):
-        asked = ("text=let k be 5 . the bird sang .", f"quantize={quantizer}", f"out={out}")
+    for out, *more in (
+        ("full",),
+        ("coded", "quantize=int4"),
+        ("half", "quantize=int4", "dtype=bfloat16"),
+    ):
+        asked = ("text=let k be 5 . the bird sang .", f"out={out}", *more)
         assert harness("task=save", *asked).code == 0
+    both = harness("task=diff", "a=full", "b=half").result["reason"]
+    assert both.startswith("another dtype, float32 against bfloat16; snapshot b is quantized by ")
+    assert "the stored logits, which that does not change, differ by at most 0." in both
     done = harness("task=diff", "a=full", "b=coded")
     listed = [d["what"] for d in done.result["differences"]]
     for layer in range(2):

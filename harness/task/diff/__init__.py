@@ -279,7 +279,8 @@ def _lossy(one: State, two: State) -> str:
         by = [str(stage["quantizer"]) for stage in stored.get("quantized") or ()]
         if coded and by:
             said.append(f"snapshot {name} is quantized by {' and '.join(by)}")
-    return "".join(f"{one}; " for one in said)
+    told = [*between.dtypes(one, two), *said] if said else []
+    return "".join(f"{words}; " for words in told)
 
 
 def _reason(
@@ -294,8 +295,12 @@ def _reason(
     gap = figures["largest_kv_difference"]
     if lossy and gap is not None:
         logits = next((d.gap for d in deviations if d.what == "logits"), 0.0)
-        off = f"differ by at most {number(logits)}" if logits else "are the same"
-        return f"{lossy}keys and values differ by at most {number(gap)}, the stored logits {off}"
+        off = (
+            f", which that does not change, differ by at most {number(logits)}"
+            if logits
+            else " are the same"
+        )
+        return f"{lossy}keys and values differ by at most {number(gap)}, the stored logits{off}"
     if lossy and consequence.only_pruned(deviations):
         return f"{lossy}the keys and values of these are the same in both, bit for bit, and nothing else differs"
     if {d.what for d in deviations} == {"rng"} and deviations[0].where != "form":

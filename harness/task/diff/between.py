@@ -58,10 +58,14 @@ def retyped(
         return None
     logits = next((d.gap for d in own if d.what == "logits"), None)
     said = f", the stored logits by at most {number(logits)}" if logits is not None else ""
-    return (
-        f"the same text in another dtype, {_dtype(one)} against {_dtype(two)}: keys and values differ by at most "
-        f"{number(gap)}{said}"
-    )
+    (other,) = dtypes(one, two)
+    return f"the same text in {other}: keys and values differ by at most {number(gap)}{said}"
+
+
+def dtypes(one: State, two: State) -> list[str]:
+    """`another dtype, float32 against bfloat16`; nothing of two states in the same."""
+    names = [_dtype(state) for state in (one, two)]
+    return [f"another dtype, {' against '.join(names)}"] if names[0] != names[1] else []
 
 
 def _config(state: State) -> Mapping[str, Any]:
