@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from harness import api
 from harness.cache.cloned import Cloned
 from harness.cache.registry import decoder, names
 from harness.capture import capture
@@ -123,6 +124,15 @@ def test_view_refuses_attention_outside_the_interface_and_the_state_stays():
     with pytest.raises(UnsupportedModel, match="cache=cloned"):
         decoder(gptj, state, settings("view")).step(torch.tensor([[5]]))
     assert [(t.data_ptr(), t._version) for _, t in state.tensors()] == before
+
+
+def test_no_cache_is_advised_that_does_not_serve_the_model_either():
+    sparse = api.load_model("tiny_sparse")
+    state = api.capture_text(sparse, "let k be 5 .")
+    with pytest.raises(UnsupportedModel, match=r"has no forward.*Use cache=cloned\.$"):
+        decoder(sparse, state, settings("manual"))
+    with pytest.raises(UnsupportedModel, match="attention and recurrence in one"):
+        decoder(sparse, state, settings("view")).step(torch.tensor([[5]]))
 
 
 @pytest.mark.parametrize("name", ["manual", "view"])

@@ -37,9 +37,11 @@ class Manual(ReadOnlyDecoder):
     def __init__(self, loaded: Any, state: State, settings: Any):
         kind = loaded.text_config.model_type
         if kind not in FAMILIES:
+            view = "cache=view, the model's own forward over a read-only past, or "
+            both = any(layer.segments and layer.recurrent for layer in state.layers)
             raise UnsupportedModel(
                 f"cache=manual has no forward for '{kind}' models (it has: {', '.join(FAMILIES)}). "
-                "Use cache=view, the model's own forward over a read-only past, or cache=cloned."
+                f"Use {'' if both else view}cache=cloned."  # which view does not serve either
             )
         odd = {layer.kind for layer in state.layers} - {FULL, SLIDING}
         if odd:
