@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
-from harness.config.sampling import most_likely
+from harness.config import draws
 from harness.machine import many
 from harness.snapshot.refused import kept_out
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
@@ -67,7 +67,7 @@ def _drifted(result: Mapping[str, Any]) -> str:
 def _diverged(result: Mapping[str, Any]) -> str:
     first = (result.get("metrics") or {}).get("first_divergence")
     often, words = _often(result), _in_words(result, first)
-    if other := _draws(result):
+    if other := draws.others(result):
         return _drawn(result, other)
     later = LATER.match(str(result.get("reason")))
     if meant := on_purpose(result):
@@ -82,16 +82,6 @@ def _diverged(result: Mapping[str, Any]) -> str:
         return f"Another thought: other tokens{_turn(result)}, {_apart(result)}"
     step = f"at step {first + 1}{_turn(result)}" + f", in {often}" * bool(often)
     return f"Another thought {step}: another token is most likely{words}, {_apart(result)}"
-
-
-def _draws(result: Mapping[str, Any]) -> list[int]:
-    """The steps, counted from 1, after which a run that need not choose the most likely token drew another one; 0 is
-    that of the stored logits, before any step. Empty of a greedy run, and where the record has no ids of both."""
-    sampler, text = result.get("sampler") or {}, result.get("text") or {}
-    if most_likely(sampler) or result.get("task") == "chat":  # whose ids are those of its last turn
-        return []
-    ids = zip(text.get("token_ids") or [], text.get("restored_ids") or [])
-    return [step for step, (one, two) in enumerate(ids) if one != two]
 
 
 def _drawn(result: Mapping[str, Any], other: list[int]) -> str:

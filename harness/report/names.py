@@ -16,6 +16,8 @@ NAMES = {
     "top1_agreement": "share of steps with the same most likely token",
     "top5_overlap": "share of the five most likely tokens in common",
     "first_divergence": "first step with another most likely token",
+    "same_draws": "share of draws that are the same token",
+    "first_other_draw": "first step that draws another token, counted from 1",
     "nll_delta": "change of the tokens' negative log likelihood (nats)",
     "restored": "largest error of the restored run",
     "plain": "largest error of the plain path (the model run without a cache)",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.config import draws
 from harness.report import footer, glossary, headline, loop
 from harness.report.badge import badge, pills
 from harness.report.html import cell, grouped, link, page, section, within
@@ -173,7 +174,8 @@ def figures(result: dict[str, Any]) -> list[dict[str, Any]]:
             [_step(k, measured), *(grouped(counted(k, v)) for v in (measured, noise.get(k)))]
             for k, measured in result["metrics"].items()
             if k != "max_ulp" or (measured or 0) <= FAR
-        ],
+        ]
+        + [[plain(key), grouped(value), ""] for key, value in draws.figures(result).items()],
     )
     return [made, *restored_as_saved(result)]
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from harness.config import launched
+from harness.config import draws, launched
 from harness.config.literal import decoded
 from harness.report.footer import constant, noted, of_sweep, swept
 from harness.report.html import page, section
@@ -70,6 +70,7 @@ def _row(folder: Path) -> dict[str, Any]:
         **{k: v for k, v in typed.items() if k not in (result.get("options") or {})},
         **{k: (result.get("metrics") or {}).get(k) for k in METRICS},
         **_from_1(result.get("metrics") or {}),
+        **draws.figures(result),
         **_answer(result.get("text") or {}),
         "error_ratio": (result.get("oracle") or {}).get("ratio"),
         "noise_kl_max": (result.get("noise_floor") or {}).get("kl_max"),

@@ -4,6 +4,7 @@ import re
 from statistics import median_high
 from typing import Any
 
+from harness.config.draws import SHARE
 from harness.report.badge import kind, sign
 from harness.report.html import cell, grouped, section
 from harness.report.names import plain
@@ -15,15 +16,16 @@ from harness.report.terminal.console import number
 from harness.snapshot.objective import ANSWERS, front
 
 TABLE = {
-    "top1_agreement": "same token, %", "kl_mean": "KL, mean", "kl_max": "KL, largest", "max_abs_diff": "logits", "error_ratio": "error",
+    SHARE: "same draws, %", "top1_agreement": "same token, %", "kl_mean": "KL, mean", "kl_max": "KL, largest", "max_abs_diff": "logits", "error_ratio": "error",
     "kept_mean": "kept, mean", "kept_tokens": "tokens kept", "kv_bytes": "K/V bytes", "stored_bytes": "bytes", "save_s": "save, s", "load_s": "load, s", "per_token_s": "token, s",
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied",
 }  # fmt: skip
 MEANT = {
-    "top1_agreement": "same token: share of steps at which the uninterrupted run's token is most likely", "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
+    SHARE: "same draws: share of the tokens drawn that are the uninterrupted run's", "top1_agreement": "same token: share of steps at which the uninterrupted run's token is most likely", "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
     "error_ratio": "error: over rounding's own, 2 is allowed", "kept_mean": "kept, mean: tokens of a layer and head on average, beside the most that one keeps", "stored_bytes": "bytes: on disk",
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip
+SHARES = (SHARE, panels.SAME)  # told in percent
 FREE = ", 2 is allowed"  # not of what pruning may change
 HELD = ("kept_mean", "kept_tokens", "kv_bytes")  # shown where it is what the points are about
 TOUCHED = ("mutated", "bytes_copied_per_token")  # shown where points differ in them
@@ -59,7 +61,7 @@ def every(
     same = [k for k in keys if ended[1:] and len({r.get(k) for r in ended}) == 1]
     keys = [k for k in keys if k not in same]
     told = [
-        f"{plain(k)} {number(_shown(k, ended[0][k])) + '%' if k == panels.SAME else _number(ended[0][k])}"
+        f"{plain(k)} {number(_shown(k, ended[0][k])) + '%' if k in SHARES else _number(ended[0][k])}"
         for k in same
         if k not in TOUCHED
     ]
@@ -164,7 +166,7 @@ def _why(row: Row, above: str) -> str:
 def _shown(key: str, value: Any) -> Any:
     if key == "mutated":
         return "" if value is None else "written into" if value else "only read"
-    if key == panels.SAME:
+    if key in SHARES:
         return _percent(value)
     whole = key == "bytes_copied_per_token" and isinstance(value, float)
     return grouped(round(value) if whole else value)

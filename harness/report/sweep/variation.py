@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from harness.config.draws import FIRST, SHARE
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import METRICS, SIZES, TIMES
 
@@ -23,7 +24,7 @@ SECONDS = tuple(f"{k}_s" for k in TIMES)
 FROM_1 = "first_divergence_from_1"  # the column of it, called as in MLflow
 CHOICE = "cell"  # that an evaluation comes to, and in columns below it what it has
 FIGURES = ("cell.safe", "cell.contains", "cell.kv_bytes", "cell.kl")
-MEASURED = {FROM_1, CHOICE, *FIGURES, "restore", "pruned", "kept_mean", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
+MEASURED = {FROM_1, SHARE, FIRST, CHOICE, *FIGURES, "restore", "pruned", "kept_mean", "point", "verdict", "outcome", "exit_code", "reason", "answer", "error_ratio", "noise_kl_max",
             "mutated", "bytes_copied_per_token", "snapshot_id", "mlflow_run_id", "folder",
             *METRICS, *SIZES, *SECONDS}  # fmt: skip
 
