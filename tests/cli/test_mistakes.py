@@ -226,6 +226,13 @@ def test_an_audit_of_a_snapshot_names_the_run_that_saved_it(harness, place: Path
     (place / "one" / "result.json").write_text("{}")
     done = harness("task=audit", "run=one/snapshot")
     assert done.code == 2 and "It is what a run saved; the run is run=one" in done.out
+    for other, at in (("two", 1), ("three", 2)):
+        (place / "above" / other).mkdir(parents=True)
+        (place / "above" / other / "result.json").write_text("{}")
+        os.utime(place / "above" / other, (at, at))
+    done = harness("task=audit", "run=above")
+    assert done.code == 2 and "Below it lie 2; the newest is run=above/three" in done.out
+    assert "The one below it is run=" not in done.out
 
 
 @pytest.mark.parametrize(

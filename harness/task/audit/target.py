@@ -30,7 +30,7 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         if not any((path / name).exists() for name in RECORD):
             what = (
                 _of_sweep(cfg, path)
-                or f"holds no record: neither result.json nor a sweep.{_saved(path)}"
+                or f"holds no record: neither result.json nor a sweep.{_saved(path) or _below(path)}"
             )
             raise InputProblem(f"run={cfg.run} {what}")
         if not unfinished.kept(path) and not unfinished.claimed(cfg, path):
@@ -107,6 +107,27 @@ def _saved(path: Path) -> str:
     above = path.absolute().parent
     mine = (path / MANIFEST).is_file() and (above / RECORD[0]).is_file()
     return f" It is what a run saved; the run is run={printable(shown(above))}" * mine
+
+
+def _below(path: Path) -> str:
+    """The newest record some folders below `path`, of the runs of a name or of all, as the end of a message; empty
+    where there is none."""
+    for depth in ("*", "*/*"):
+        found = {
+            file.parent
+            for name in (RECORD[0], TABLE)
+            for file in path.glob(f"{depth}/{name}")
+            if "artifacts" not in file.parts  # copies on a tracking server's disk
+        }
+        if found:
+            newest = max(found, key=lambda folder: (folder.stat().st_mtime_ns, folder))
+            lie = (
+                f"Below it lie {len(found)}; the newest is"
+                if found - {newest}
+                else "The one below it is"
+            )
+            return f" {lie} run={printable(shown(newest))}"
+    return ""
 
 
 def _there(cfg: Config) -> str:
