@@ -14,6 +14,7 @@ INK = "#010203"  # drawn with this, shown as the page's text colour
 DECADES = 60  # a logarithmic axis that spans less has ticks between the powers of ten
 BETWEEN = (1, 2, 5)  # which: these times a power
 NARROW = 8  # one that spans less has more of them
+FINER = (1, 1.5, 2, 3, 4, 5, 6, 8)  # which
 TWO = 2  # ticks: one alone says nothing of a scale
 RANGE = 20  # a logarithmic axis where the largest value is more than so many times the smallest
 VERDICTS = {  # drawn with the first, shown as the second: they follow the page into the dark
@@ -99,7 +100,7 @@ def plain(axis: Any) -> None:
     low, high = axis.get_view_interval()
     if axis.get_scale() == "log" and (high <= DECADES * low or len(_steps(low, high, (1,))) < TWO):
         few = high > NARROW * low
-        axis.set_major_locator(LogLocator(subs=BETWEEN if few else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+        axis.set_major_locator(LogLocator(subs=BETWEEN if few else FINER))
     digits = 3  # more where the values are nearly alike
     if axis.get_scale() == "linear" and high > low:
         digits = max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))))
@@ -288,14 +289,13 @@ def scaled(axis: Any, values: list[float], nothing: float = 0.0) -> None:
     if len(positive) == len(values):
         axis.set_yscale("log")
         return
-    low, decades = min(positive), math.log10(max(positive) / min(positive))
+    low = _steps(min(positive) / 10, min(positive), BETWEEN)[-1]  # round, as every tick
+    decades = math.log10(max(positive) / low)
     axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
     axis.set_ylim(bottom=-low / 2)
     powers = _steps(low, max(positive), (1,))[:: -max(1, math.ceil(decades / 4))]
-    finer = (_steps(low, max(positive), subs) for subs in (BETWEEN, range(1, 10)))
-    some = powers if powers[1:] else next((ticks for ticks in finer if ticks[1:]), [])
-    ends = [low, max(positive)][low * 1.5 > max(positive) :]  # nearer, their names run together
-    axis.set_yticks([0, *(some or ends)])
+    finer = (_steps(low, max(positive), subs) for subs in (BETWEEN, FINER))
+    axis.set_yticks([0, *(next((ticks for ticks in (powers, *finer) if ticks[1:]), [low]))])
 
 
 def _steps(low: float, high: float, subs: Sequence[int]) -> list[float]:

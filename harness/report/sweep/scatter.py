@@ -199,8 +199,7 @@ def _joined(axis: Any, mine: list[tuple[float, float]], ink: str) -> None:
 
 def _foot(axis: Any, nothing: float) -> None:
     """A lane below the axis proper, its one tick says what it holds at most."""
-    low, power = axis.get_ylim()[0], 10.0 ** math.floor(math.log10(nothing))
-    most = f"\u2264 {plots.tick(math.ceil(nothing / power) * power)}"
+    low, most = axis.get_ylim()[0], f"\u2264 {plots.tick(10.0 ** math.ceil(math.log10(nothing)))}"
     axis.axhspan(low, -low, color=INK, alpha=0.06, linewidth=0)
     ticks = list(axis.get_yticks())
     written = axis.yaxis.get_major_formatter()

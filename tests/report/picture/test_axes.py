@@ -247,10 +247,12 @@ def test_slanted_names_leave_room_for_what_they_are():
 def test_values_of_one_decade_above_nothing_have_ticks():
     _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     scatter.footed(axis, [8e-13, 2.18, 6.5])
-    assert sorted(axis.get_yticks()) == [0, 3, 4, 5, 6], "round, and no value that was measured"
-    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
-    scatter.footed(axis, [8e-13, 1.96, 16.7])
-    assert sorted(axis.get_yticks()) == [0, 2, 5, 10]
+    assert sorted(axis.get_yticks()) == [0, 2, 5], "round, and no value that was measured"
+    assert axis.yaxis.get_major_formatter()(0) == "\u2264 10\u207b\u00b9\u00b2", "round, too"
+    for values, ticks in (((1.96, 16.7), (1, 10)), ((0.0012, 0.00221), (0.001, 0.002)), ((0.00221,), (0.002,))):  # fmt: skip
+        _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+        scatter.footed(axis, [8e-13, *values])
+        assert sorted(axis.get_yticks()) == [0, *ticks]
     _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
     scatter.footed(axis, [0.15, 9.2])  # of more than 60 times, and one power of ten between
     low, high = axis.get_ylim()
