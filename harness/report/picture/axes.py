@@ -60,17 +60,33 @@ def abreast(
 
 
 def within(axis: Any, xs: list[float], ys: list[float], groups: list[int]) -> list[float]:
-    """As `abreast`, where the axis reaches as far as the row does: it is made wider for the whole marks of a row."""
-    aside = abreast(axis, xs, ys, groups)
+    """As `abreast`, where a row keeps to its place: it ends before the next one's, or a mark's width aside where these
+    are dense, and not below zero where no place does. The axis is made wider for whole marks."""
+    aside = _kept(axis, xs, ys, groups)
     for _ in range(WIDER):
         low, high = axis.get_xlim()
-        half = MARK * (high - low) * axis.figure.dpi / 72 / axis.bbox.width
+        half = MARK * _point(axis)
         at = [x + by for x, by in zip(xs, aside, strict=True) if by]
         if not at or (min(at) - half >= low and max(at) + half <= high):
             break
         axis.set_xlim(min(low, min(at) - half), max(high, max(at) + half))
-        aside = abreast(axis, xs, ys, groups)
+        aside = _kept(axis, xs, ys, groups)
     return aside
+
+
+def _kept(axis: Any, xs: list[float], ys: list[float], groups: list[int]) -> list[float]:
+    point, least = _point(axis), min((0.0, *xs))
+    way = min((after - x for x, after in pairwise(sorted(set(xs)))), default=math.inf) / point
+    row = max(2 * STEP, min(ABREAST, way - STEP))
+    most = row / 2 * point
+    aside = abreast(axis, xs, ys, groups, most=row)
+    return [max(min(by, most), -most, least - x) for x, by in zip(xs, aside, strict=True)]
+
+
+def _point(axis: Any) -> float:
+    """A point of the page in units of an axis."""
+    low, high = axis.get_xlim()
+    return float((high - low) * axis.figure.dpi / 72 / axis.bbox.width)
 
 
 def lanes_of(axis: Any, ys: list[float]) -> list[int]:

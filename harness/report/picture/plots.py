@@ -298,7 +298,7 @@ def scaled(axis: Any, values: list[float], nothing: float = 0.0) -> None:
     axis.set_yticks([0, *(next((ticks for ticks in (powers, *finer) if ticks[1:]), [low]))])
 
 
-def _steps(low: float, high: float, subs: Sequence[int]) -> list[float]:
+def _steps(low: float, high: float, subs: Sequence[float]) -> list[float]:
     """These times the powers of ten, from `low` to `high`."""
     span = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [at for e in span for sub in subs if low <= (at := sub * 10.0**e) <= high]

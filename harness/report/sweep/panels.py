@@ -34,6 +34,7 @@ MEAN = (
 )  # in place of the first where tokens are others: it tells which is nearest
 SEEN = 1.01  # times another: less is a hundredth of a picture, about the width of a line
 KIB, MARKS = 1024, 8
+CROWD = 24  # marks of more than one size in a panel: more are told apart by a panel for each size
 NOISE = 100  # noise floors further apart than this are no one line
 
 
@@ -114,6 +115,9 @@ def _panels(
         if a not in (x, group, size)
         and not (_ordered(rows, a, x) or (x in axes and _placed(rows, a, x)))
     ]  # a place on an axis of numbers names no option
+    facet = size if size and len(rows) > CROWD and measures is not COST else None
+    size = size if not facet else None
+    parts = _values(rows, facet) if facet else [""]
     apart = None  # seconds that were taken once are no curve
     if measures is not COST:  # no way leads from one of these to another
         apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
@@ -130,12 +134,16 @@ def _panels(
             lost = lost or scatter.lost([*values, *floors.values()]) > 0
             limit = TWICE if unit == ALLOWED else None
             limited = limited or limit is not None
-            panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), name, called, unit, floors, apart, drawn_by_chance, limit, axes)  # fmt: skip
-            panels.append(panel)
-            aside = aside or moved
+            for part in parts:
+                mine = {d: floor for d, floor in floors.items() if facet != "dtype" or d == part}
+                panel, moved = scatter.scatter(rows, x, key, partial(_kind, by=group), (group, size), f"{name}, {facet}={plots.short(part)}" if facet else name, called, unit,
+                                               mine, apart, drawn_by_chance, limit, axes, (facet, part) if facet else None)  # fmt: skip
+                panels.append(panel)
+                aside = aside or moved
         elif values:
             constant.append(f"{plain(key)} is {number(values.pop())}{'%' * (key == SAME)}")
     told = f"{said}, by {called}{_along(rows, axes, x)}." if panels else ""
+    told += f" A panel for each value of {facet}, all on one scale." * bool(panels and facet)
     told += (
         f" No mark tells {' or '.join(mute)}: each says it where it is pointed at, and links to its run."
         * bool(panels and mute)

@@ -39,7 +39,7 @@ Row = dict[str, Any]
 def scatter(
     rows: list[Row], x: str, y: str, kind: Callable[[Row], str], by: tuple[str | None, str | None],
     title: str, under: str, beside: str, floors: dict[str, float] | None = None, apart: Sequence[str] | None = (),
-    by_name: bool = False, limit: float | None = None, told: Sequence[str] = (),
+    by_name: bool = False, limit: float | None = None, told: Sequence[str] = (), only: tuple[str, str] | None = None,
 ) -> tuple[str, bool]:  # fmt: skip
     """The picture, and whether any mark in it stands beside its true place, which a thin line then shows.
 
@@ -48,6 +48,7 @@ def scatter(
     second. `x` may name things instead of numbers; groups stand side by side above a name, and on a number
     where their marks would hide one another; by_name: even where they are numbers.
     Of a group those are joined that are the same in all that `apart` names; None: none are.
+    only: an option and its value, of which alone the marks are drawn, in the axes of all.
     limit: what of `y` is allowed, a dashed line. told: what else a mark names when it is pointed at.
     floors: dashed lines, by the value of `x` that each belongs to, else named at their end. What is
     practically nothing beside the rest stands at the foot, under one tick. Rows without `y` are left out."""
@@ -66,19 +67,19 @@ def scatter(
     footed(axis, every, nothing)
     if beside.startswith(WHOLE) and axis.get_yscale() == "linear":
         axis.set_ylim(0, (1 + axes.ROOM) * max(every, default=0.0) or 1.0)
-    slots = _slots(axis, shown, places, heights, own, size)
     if names:
         named(made, axis, brief(names))
+    else:
+        numbered(axis, places)
+    if only:
+        mine = [i for i, row in enumerate(shown) if str(row[only[0]]) == only[1]]
+        shown, own = [shown[i] for i in mine], [own[i] for i in mine]
+        places, heights = [places[i] for i in mine], [heights[i] for i in mine]
+    slots = _slots(axis, shown, places, heights, own, size)
+    if names:
         most = max(slots, default=0)
         aside = [BESIDE * (slot / most - 0.5) if most else 0.0 for slot in slots]
     else:
-        axes.between(axis.xaxis, places)
-        if few := ticks(places):
-            axis.set_xticks(
-                few, [f"{place:,.0f}" if place == int(place) else f"{place:.4g}" for place in few]
-            )
-        else:
-            axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
         aside = axes.within(axis, places, heights, slots)
     moved = [] if names else [place for place, by in enumerate(aside) if by]
     axis.plot([places[i] for i in moved], [heights[i] for i in moved], linestyle="none", marker="|",
@@ -134,6 +135,18 @@ def ticks(places: list[float]) -> list[float]:
     wide = there[-1] - there[0] if there else 0.0
     apart = all(b - a >= wide / LEGIBLE for a, b in pairwise(there))
     return there if 1 < len(there) <= LEGIBLE and apart else []
+
+
+def numbered(axis: Any, places: list[float]) -> None:
+    """Numbers under an axis: the places themselves, or round ones, none below zero where no place is."""
+    axes.between(axis.xaxis, places)
+    if few := ticks(places):
+        axis.set_xticks(few, [f"{p:,.0f}" if p == int(p) else f"{p:.4g}" for p in few])
+        return
+    axis.locator_params(axis="x", nbins=4, integer=all(p == int(p) for p in places))
+    low, high = axis.get_xlim()
+    least = max(low, min((0.0, *places)))  # the axis begins before its first mark
+    axis.set_xticks([tick for tick in axis.get_xticks() if least <= tick <= high])
 
 
 def named(made: Any, axis: Any, names: list[str]) -> None:

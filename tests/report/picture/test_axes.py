@@ -325,6 +325,14 @@ def test_a_row_of_marks_at_an_end_of_an_axis_and_marks_at_a_whole_share_stand_in
     assert axis.get_xlim()[0] == 24.0, "and no wider than that"
     alone = drawn((24.0, 97.0))
     assert axes.within(alone, [24.0], [0.5], [0]) == [0.0] and alone.get_xlim() == (24.0, 97.0)
+    dense = [x for x in (1.0, *range(3, 48, 3)) for _ in range(9)]
+    wide = drawn((0.0, 50.0))
+    shifted = axes.within(wide, dense, [0.5] * len(dense), list(range(9)) * 16)
+    mark = axes.STEP * (wide.get_xlim()[1] - wide.get_xlim()[0]) * wide.figure.dpi / 72
+    assert max(map(abs, shifted)) <= mark / wide.bbox.width + 1e-9, (
+        "a mark's width where it is dense"
+    )
+    assert min(x + by for x, by in zip(dense, shifted)) == 0, "and no less than nothing"
     made = []
     monkeypatch.setattr(plots, "label", lambda axis, *told: made.append(axis))
     rows = [{**row, "top1_agreement": share} for row, share in zip(ROWS, (100.0, 70.0, 100.0, 70.0))]  # fmt: skip

@@ -103,6 +103,21 @@ def test_a_pruned_grid_has_no_axis_stretched_to_its_noise_and_no_mark_by_size(tm
     assert "font-size" in panels.sections(mixed, ["prune", "prune.ratio"])[0]["legend"]
 
 
+def test_a_crowd_has_a_panel_for_each_size_on_one_scale_and_marks_near_their_place() -> None:
+    crowd = points(*({**PRUNED[0], "prune": p, "prune.ratio": str(k / 158), "kept_tokens": k, "quantize": q, "kl_max": kl}
+                     for p in ("keydiff", "snapkv", "knorm") for k in (2, 16, 47, 111, 158) for q, kl in (("none", 1.0), ("int8", 2.0))))  # fmt: skip
+    apart = panels.sections(crowd, ["prune", "prune.ratio", "quantize"])[0]
+    said = "A panel for each value of quantize, all on one scale."
+    assert said in apart["text"] and "font-size" not in apart["legend"]
+    for panel, value in zip(apart["panels"], ("none", "int8"), strict=True):
+        assert f"KL per step, quantize={value}, nats" in panel
+        assert len(re.findall(f"<title>[^<]*quantize={value}, ", panel)) == 15
+        ticks = re.findall(r"<text[^>]*>([^<]+)</text>", panel)
+        assert "0" in ticks and not [tick for tick in ticks if tick.startswith("\u2212")]
+    few = panels.sections(crowd[:20], ["prune", "prune.ratio", "quantize"])[0]
+    assert said not in few["text"] and len(few["panels"]) == 1
+
+
 @pytest.mark.parametrize(
     "values, nothing",
     [
