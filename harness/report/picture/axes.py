@@ -89,9 +89,9 @@ def _point(axis: Any) -> float:
     return float((high - low) * axis.figure.dpi / 72 / axis.bbox.width)
 
 
-def lanes_of(axis: Any, ys: list[float]) -> list[int]:
+def lanes_of(axis: Any, ys: list[float], near: float = MARK) -> list[int]:
     """By their number, the lanes of marks that are so near one another in height that one may hide another. The
-    axis has its limits."""
+    axis has its limits. near: points."""
     spots = axis.transData.transform([(0.0, y) for y in ys]) if ys else []
     numbers = [0] * len(ys)
     for number, lane in enumerate(_lanes([float(y) * 72 / axis.figure.dpi for _, y in spots])):
@@ -100,11 +100,11 @@ def lanes_of(axis: Any, ys: list[float]) -> list[int]:
     return numbers
 
 
-def _lanes(ys: list[float]) -> list[list[int]]:
+def _lanes(ys: list[float], near: float = MARK) -> list[list[int]]:
     """The marks that lie so near one another in height that one may hide another."""
     lanes: list[list[int]] = []
     for place in sorted(range(len(ys)), key=ys.__getitem__):
-        if lanes and ys[place] - ys[lanes[-1][0]] < MARK:
+        if lanes and ys[place] - ys[lanes[-1][0]] < near:
             lanes[-1].append(place)
         else:
             lanes.append([place])

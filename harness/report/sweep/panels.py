@@ -2,7 +2,6 @@
 
 from functools import partial
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 from harness.report.badge import kind
@@ -10,9 +9,8 @@ from harness.report.html import section
 from harness.report.names import plain
 from harness.report.picture import plots
 from harness.report.run.yardstick import TWICE
-from harness.report.sweep import pruned, rounding, scatter
+from harness.report.sweep import pruned, roles, rounding, scatter
 from harness.report.sweep import verdicts as grid
-from harness.report.sweep.variation import group as grouped
 from harness.report.sweep.variation import is_seed
 from harness.report.terminal.console import number
 
@@ -46,7 +44,7 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     if len(measured) < 2:
         return []
     # A drawn number has no marker of its own.
-    few = [a for a in axes if len(_values(measured, a)) <= MARKS]
+    few = [a for a in axes if len(roles.values(measured, a)) <= MARKS]
     by = next((a for a in few if a in SHAPED), next(iter(few), None))
     option = next((a for a in axes if a != by), by)
     other = any(r["verdict"] == "diverged" and r.get("kl_mean") for r in measured)
@@ -99,28 +97,23 @@ def _panels(
 ) -> Row:  # fmt: skip
     """One panel per measure that is not the same everywhere, over the first of `across` that varies."""
     x = next((key for key in across if key and _several(rows, key)), "point")
+    keys = [key for key, *_ in measures]
+    few = [a for a in axes if len(roles.values(rows, a)) <= MARKS]
+    xs = [x, *(a for a in few if a != x and measures is not COST)]  # of time the size is asked
+    x, group = roles.chosen(rows, axes, xs, [by, *few], keys)
     called = plain(x)
     if x.endswith("_bytes"):
         rows, called = [{**r, x: r[x] / KIB} for r in rows], called.replace("bytes", "KiB")
-    group = by if by != x else None
     drawn_by_chance = is_seed(x)
     if drawn_by_chance:
         rows = sorted(rows, key=lambda r: (len(str(r[x])), str(r[x])))
-    rest = [a for a in axes if a not in (x, group) and len(_values(rows, a)) <= 3]
-    free = [a for a in rest if not _ordered(rows, a, x)]
-    size = next((a for a in free if not _placed(rows, a, x)), next(iter(free), None))
-    mute = [
-        a
-        for a in axes
-        if a not in (x, group, size)
-        and not (_ordered(rows, a, x) or (x in axes and _placed(rows, a, x)))
-    ]  # a place on an axis of numbers names no option
+    size, mute = roles.given(rows, axes, x, group)
     facet = size if size and len(rows) > CROWD and measures is not COST else None
     size = size if not facet else None
-    parts = _values(rows, facet) if facet else [""]
+    parts = roles.values(rows, facet) if facet else [""]
     apart = None  # seconds that were taken once are no curve
     if measures is not COST:  # no way leads from one of these to another
-        apart = [a for a in axes if a != x and not _ordered(rows, a, x)]
+        apart = [a for a in axes if a != x and not roles.ordered(rows, a, x)]
     panels, constant, noisy, own, lost, aside, limited = [], [], False, False, False, False, False
     rows = [{**r, SAME: 100 * r[SAME]} if r.get(SAME) is not None else r for r in rows]
     for key, name, unit in measures:
@@ -151,7 +144,7 @@ def _panels(
     if aside:
         told += f" {scatter.ASIDE}"
     if noisy:
-        some = len(_floors(rows)) < len(_values(rows, "dtype"))
+        some = len(_floors(rows)) < len(roles.values(rows, "dtype"))
         none = "; no line where that is nothing" if some else ""
         told += f" Dashed, by the largest KL: its noise floor, what a recompute does with nothing wrong{none}."
     if limited:
@@ -173,7 +166,7 @@ def _floors(rows: list[Row]) -> dict[str, float]:
     lines: dict[str, float] = {}
     if _models(rows):
         return lines
-    for dtype in _values(rows, "dtype"):
+    for dtype in roles.values(rows, "dtype"):
         mine = [r["noise_kl_max"] for r in rows if str(r.get("dtype", "")) == dtype]
         floors = sorted(f for f in mine if f)
         if floors and floors[-1] <= NOISE * floors[0]:
@@ -182,11 +175,7 @@ def _floors(rows: list[Row]) -> dict[str, float]:
 
 
 def _models(rows: list[Row]) -> bool:
-    return any(len(_values(rows, key)) > 1 for key in ("model", "model.path"))
-
-
-def _values(rows: list[Row], key: str) -> list[str]:
-    return list(dict.fromkeys(str(r.get(key, "")) for r in rows))
+    return any(len(roles.values(rows, key)) > 1 for key in ("model", "model.path"))
 
 
 def _several(rows: list[Row], key: str) -> bool:
@@ -198,31 +187,9 @@ def _kind(row: Row, by: str | None = None) -> str:
     return kind(row["verdict"]) if by else pruned.tone({**row, "outcome": None})
 
 
-def _ordered(rows: list[Row], axis: str, x: str) -> list[str]:
-    """The values of an option from the left to the right of a picture, where they are numbers and each has a
-    part of its own: the place of a mark tells them apart. None otherwise."""
-    spans: dict[str, list[float]] = {}
-    if is_seed(axis):
-        return []
-    try:
-        for row in rows:
-            spans.setdefault(str(row[axis]), []).append(float(row[x]))
-        list(map(float, spans))
-    except (TypeError, ValueError):
-        return []
-    order = sorted(spans, key=lambda value: min(spans[value]))
-    apart = all(max(spans[a]) < min(spans[b]) for a, b in pairwise(order))
-    return order if apart and len(rows) > len(order) > 1 else []
-
-
-def _placed(rows: list[Row], axis: str, x: str) -> bool:
-    """Whether all points in one place have one value of an option: no mark need tell it."""
-    return all(len(_values(some, axis)) == 1 for some in grouped(rows, [x]).values())
-
-
 def _along(rows: list[Row], axes: list[str], x: str) -> str:
     """Which option the place of a mark tells, in brackets."""
-    told = ((a, _ordered(rows, a, x)) for a in axes if a != x)
+    told = ((a, roles.ordered(rows, a, x)) for a in axes if a != x)
     each = [f"{a} {', '.join(map(plots.short, order))}" for a, order in told if order]
     return f" ({' and '.join(each)} from the left)" if each else ""
 
@@ -245,6 +212,6 @@ def _legend(rows: list[Row], by: str | None, size: str | None) -> str:
     if size is not None:
         said += f"<span>{escape(size)}:</span>" + "".join(
             f'<span><b style="font-size:{0.7 + 0.35 * place:.2f}em">\u25cb</b> {escape(plots.short(value))}</span>'
-            for place, value in enumerate(_values(rows, size))
+            for place, value in enumerate(roles.values(rows, size))
         )
     return said

@@ -28,6 +28,7 @@ BESIDE = 0.5  # how far markers above one name stand apart, as a share of the wa
 TRUE = 13.0  # points of the thin line at the true place of marks that stand side by side
 LEGIBLE = 5  # numbers under an axis
 TICKS, SLANT, LETTER = 46, 30, 0.07  # characters that fit under an axis; degrees; inches of one
+NAME = 11.0  # points from the foot of a line's name to the next's
 LOST = 1e5  # so many times below the next, values are practically nothing beside it
 DASHED = {"color": INK, "linestyle": "--", "linewidth": 0.9, "alpha": 0.7}
 WHOLE = ("%", "ratio")  # units of which a part of an axis would make little look like much
@@ -220,16 +221,19 @@ def _foot(axis: Any, nothing: float) -> None:
 
 
 def _noise(axis: Any, floors: dict[str, float], names: list[str]) -> None:
-    """A dashed line per noise floor: above its own name on the axis, else across, with its name."""
-    for name, floor in floors.items():
-        if name in names:
-            place = names.index(name)
-            axis.plot([place - 0.45, place + 0.45], [floor, floor], **DASHED)
-            continue
+    """A dashed line per noise floor: above its own name on the axis, else across, with its name, or with all names of
+    those that lie too near one another to be read."""
+    across = {name: floor for name, floor in floors.items() if name not in names}
+    for name in floors.keys() - across.keys():
+        place, floor = names.index(name), floors[name]
+        axis.plot([place - 0.45, place + 0.45], [floor, floor], **DASHED)
+    lanes: dict[int, list[str]] = {}
+    for (name, floor), lane in zip(across.items(), axes.lanes_of(axis, [*across.values()], NAME)):
         axis.axhline(floor, **DASHED)
-        if len(floors) > 1:
-            axis.text(1, floor, name, fontsize=8, color=INK, ha="right", va="bottom",
-                      transform=axis.get_yaxis_transform())  # fmt: skip
+        lanes.setdefault(lane, []).append(name)
+    for near in lanes.values() if len(floors) > 1 else ():
+        axis.text(1, max(across[name] for name in near), ", ".join(near), fontsize=8, color=INK, ha="right",
+                  va="bottom", transform=axis.get_yaxis_transform())  # fmt: skip
 
 
 def brief(said: list[str]) -> list[str]:

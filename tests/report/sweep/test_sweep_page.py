@@ -11,8 +11,8 @@ from sweeps import drawn, points
 from harness.report import html
 from harness.report.sweep import cells as answers
 from harness.report.sweep import page as sweep
-from harness.report.sweep import panels, seeds, summary, variation
 from harness.report.sweep import points as table
+from harness.report.sweep import roles, seeds, summary, variation
 from harness.snapshot.result import ROWS
 
 
@@ -190,7 +190,7 @@ def test_seeds_are_no_curve_and_the_headline_says_what_they_came_to(tmp_path):
     across = [
         {**row, "kept_tokens": 2 * int(row["prompt.seed"]) + n // 2} for n, row in enumerate(far)
     ]
-    assert panels._ordered(across, "prompt.seed", "kept_tokens") == []  # no line leads through them
+    assert roles.ordered(across, "prompt.seed", "kept_tokens") == []  # no line leads through them
 
 
 def test_the_table_counts_the_first_other_token_as_its_reason_does():
