@@ -98,7 +98,7 @@ def plain(axis: Any) -> None:
 
     axis.set_minor_locator(NullLocator())
     low, high = axis.get_view_interval()
-    if axis.get_scale() == "log" and (high <= DECADES * low or len(_steps(low, high, (1,))) < TWO):
+    if axis.get_scale() == "log" and (high <= DECADES * low or len(steps(low, high, (1,))) < TWO):
         few = high > NARROW * low
         axis.set_major_locator(LogLocator(subs=BETWEEN if few else FINER))
     digits = 3  # more where the values are nearly alike
@@ -289,16 +289,16 @@ def scaled(axis: Any, values: list[float], nothing: float = 0.0) -> None:
     if len(positive) == len(values):
         axis.set_yscale("log")
         return
-    low = _steps(min(positive) / 10, min(positive), BETWEEN)[-1]  # round, as every tick
+    low = steps(min(positive) / 10, min(positive), BETWEEN)[-1]  # round, as every tick
     decades = math.log10(max(positive) / low)
     axis.set_yscale("symlog", linthresh=low, linscale=max(0.5, decades / 4))
     axis.set_ylim(bottom=-low / 2)
-    powers = _steps(low, max(positive), (1,))[:: -max(1, math.ceil(decades / 4))]
-    finer = (_steps(low, max(positive), subs) for subs in (BETWEEN, FINER))
+    powers = steps(low, max(positive), (1,))[:: -max(1, math.ceil(decades / 4))]
+    finer = (steps(low, max(positive), subs) for subs in (BETWEEN, FINER))
     axis.set_yticks([0, *(next((ticks for ticks in (powers, *finer) if ticks[1:]), [low]))])
 
 
-def _steps(low: float, high: float, subs: Sequence[float]) -> list[float]:
+def steps(low: float, high: float, subs: Sequence[float]) -> list[float]:
     """These times the powers of ten, from `low` to `high`."""
     span = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [at for e in span for sub in subs if low <= (at := sub * 10.0**e) <= high]

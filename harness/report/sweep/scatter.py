@@ -213,7 +213,10 @@ def _joined(axis: Any, mine: list[tuple[float, float]], ink: str) -> None:
 
 def _foot(axis: Any, nothing: float) -> None:
     """A lane below the axis proper, its one tick says what it holds at most."""
-    low, most = axis.get_ylim()[0], f"\u2264 {plots.tick(10.0 ** math.ceil(math.log10(nothing)))}"
+    low, most = (
+        axis.get_ylim()[0],
+        f"\u2264 {plots.tick(plots.steps(nothing, 10 * nothing, plots.BETWEEN)[0])}",
+    )
     axis.axhspan(low, -low, color=INK, alpha=0.06, linewidth=0)
     ticks = list(axis.get_yticks())
     written = axis.yaxis.get_major_formatter()

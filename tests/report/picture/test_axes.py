@@ -249,6 +249,9 @@ def test_values_of_one_decade_above_nothing_have_ticks():
     scatter.footed(axis, [8e-13, 2.18, 6.5])
     assert sorted(axis.get_yticks()) == [0, 2, 5], "round, and no value that was measured"
     assert axis.yaxis.get_major_formatter()(0) == "\u2264 10\u207b\u00b9\u00b2", "round, too"
+    _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
+    scatter.footed(axis, [1.24, 2e5, 1e6])
+    assert axis.yaxis.get_major_formatter()(0) == "\u2264 2", "and near it: 2 is what is allowed"
     for values, ticks in (((1.96, 16.7), (1, 10)), ((0.0012, 0.00221), (0.001, 0.002)), ((0.00221,), (0.002,))):  # fmt: skip
         _, (axis,) = plots.figure(plots.WIDTH, plots.HEIGHT)
         scatter.footed(axis, [8e-13, *values])
