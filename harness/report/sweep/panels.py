@@ -108,7 +108,7 @@ def _panels(
     if drawn_by_chance:
         rows = sorted(rows, key=lambda r: (len(str(r[x])), str(r[x])))
     size, mute = roles.given(rows, axes, x, group)
-    facet = size if size and len(rows) > CROWD and measures is not COST else None
+    facet = size if size and len(rows) > CROWD else None
     size = size if not facet else None
     parts = roles.values(rows, facet) if facet else [""]
     apart = None  # seconds that were taken once are no curve

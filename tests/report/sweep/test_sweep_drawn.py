@@ -104,9 +104,10 @@ def test_a_pruned_grid_has_no_axis_stretched_to_its_noise_and_no_mark_by_size(tm
 
 
 def test_a_crowd_has_a_panel_for_each_size_on_one_scale_and_marks_near_their_place() -> None:
-    crowd = points(*({**PRUNED[0], "prune": p, "prune.ratio": str(k / 158), "kept_tokens": k, "quantize": q, "kl_max": kl}
+    crowd = points(*({**PRUNED[0], "prune": p, "prune.ratio": str(k / 158), "kept_tokens": k, "quantize": q, "kl_max": kl, "per_token_s": kl}
                      for p in ("keydiff", "snapkv", "knorm") for k in (2, 16, 47, 111, 158) for q, kl in (("none", 1.0), ("int8", 2.0))))  # fmt: skip
-    apart = panels.sections(crowd, ["prune", "prune.ratio", "quantize"])[0]
+    apart, cost = panels.sections(crowd, ["prune", "prune.ratio", "quantize"])
+    assert len(cost["panels"]) == 2
     said = "A panel for each value of quantize, all on one scale."
     assert said in apart["text"] and "font-size" not in apart["legend"]
     for panel, value in zip(apart["panels"], ("none", "int8"), strict=True):
