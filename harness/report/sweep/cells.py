@@ -19,6 +19,7 @@ from harness.snapshot.result import CELL, ROWS
 MEANT = ("right, %", "95%", "KL", "KiB")  # of each point
 ANSWER, LONG = next(iter(ANSWERS)), 200  # lines that are shown at once
 NONE = "none but the full cache"
+FEW = 3  # points that are told by their folders
 
 Row = dict[str, Any]
 
@@ -54,22 +55,37 @@ def sections(folder: Path, points: list[Row], axes: list[str]) -> list[Row]:
 def conclusion(folder: Path, points: list[Row]) -> str:
     """Which cell to choose, in a sentence: the smallest that keeps what the full cache answers, in
     how many points. Empty where `sections` are."""
-    tables = [rows for rows in _tables(folder, points).values() if rows]
-    if not tables:
+    known = _tables(folder, points)
+    if not known:
         return ""
-    whole = list(map(full, tables))
-    shares = [row["value"] for row in whole]
-    if not any(shares):
+    tables = [rows for rows in known.values() if full(rows)["value"]]
+    if not tables:
         return "Nothing can be told: the full cache answers none of the prompts of any point."
     winners = [*map(_winner, tables)]
     most = Counter(name(w) if w else NONE for w in winners).most_common()
-    many = machine.many(len(tables), "point")
+    many = machine.many(len(known), "point")
     said = ", ".join(f"{cell} in {count}" for cell, count in most) + f" of {many}"
-    if not most[1:]:
+    if len(tables) == len(known) and not most[1:]:
         said = f"{most[0][0]} in {'each of ' * (len(tables) > 1)}{many}"
     far = choice.reach([*filter(None, winners)])
-    told = f"{choice.CHOICE}{far}: {said}. The full cache answers {_spread(whole)}."
-    return " ".join([told, *unmoved(folder, points, varied(points))])
+    axes = varied(points)
+    mute = [p for p in points if (rows := known.get(p["point"])) and not full(rows)["value"]]
+    lost = (
+        f" Nothing can be told of {_where(mute, points, axes)}: the full cache answers none there."
+    )
+    there = f"The full cache answers {_spread([*map(full, tables)])}{' elsewhere' * bool(mute)}."
+    told = f"{choice.CHOICE}{far}: {said}.{lost * bool(mute)} {there}"
+    return " ".join([told, *unmoved(folder, points, axes)])
+
+
+def _where(some: list[Row], points: list[Row], axes: list[str]) -> str:
+    """Which points these are: by the values of one option that are theirs alone, else by their folders."""
+    for axis in axes:
+        theirs = dict.fromkeys(str(p[axis]) for p in some)
+        if sum(str(p[axis]) in theirs for p in points) == len(some) and len(theirs) <= FEW:
+            return f"{axis}={' or '.join(map(plots.short, theirs))}"
+    named = ", ".join(f".../{p['point']}" for p in some[:FEW])
+    return named + f" and {len(some) - FEW} more" * (len(some) > FEW)
 
 
 def alone(folder: Path, points: list[Row]) -> str:

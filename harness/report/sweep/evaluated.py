@@ -77,12 +77,14 @@ def words(rows: list[Row], axes: list[str]) -> str:
         return f"nothing to choose in {machine.many(len(asked), 'point')}" * bool(asked)
     safe, best = sum(row[SAFE] for row in some), chosen(rows, axes)
     told = f"{safe or 'none'} of {len(some)} safe"
+    if mute := len(asked) - len(some):  # the full cache has no right answer there
+        told += f" ({mute} cannot tell)"
     if best:
         ends = (of(row[RIGHT] for row in best) for of in (min, max))
         share = " to ".join(dict.fromkeys(f"{100 * end:.3g}%" for end in ends)) + " right"
         told += f": {best[0][CHOICE]} {share}" if safe else f", {share} at most"
     elif safe == len(some) and len({row[CHOICE] for row in some}) == 1:
-        told += f": {some[0][CHOICE]}{EACH}"
+        told += f": {some[0][CHOICE]}{EACH * (len(some) > 1)}"
     stopped = [row["outcome"] for row in rows if CHOICE not in row and row["outcome"] != DONE]
     counts = [f"{stopped.count(word)} {word}" for word in dict.fromkeys(stopped)]
     return ", ".join([*counts, told])

@@ -10,6 +10,7 @@ from sweeps import drawn, points
 
 from harness.report import html
 from harness.report.sweep import cells as answers
+from harness.report.sweep import evaluated as grid
 from harness.report.sweep import page as sweep
 from harness.report.sweep import points as table
 from harness.report.sweep import roles, seeds, summary, variation
@@ -97,11 +98,20 @@ def test_a_sweep_of_evaluations_says_which_cell_to_choose_and_marks_it_in_each_p
     block = answers.sections(tmp_path, rows, ["seed"])[0]["rows"]
     best = [(line[0]["text"], line[1]["text"]) for line in block if isinstance(line[0], dict)]
     assert best == [("random 25%", "0"), ("random 50%", "1")]
-    for point in "01":
+    none = "Nothing can be told of seed=0: the full cache answers none there."
+    for point, told in (
+        ("0", none),
+        ("1", "Nothing can be told: the full cache answers none of the"),
+    ):
+        assert "Nothing can be told" not in said
         (tmp_path / point / ROWS).unlink()
         (tmp_path / point).rmdir()
         evaluated(tmp_path, point, 0.0, 0.0, 0.0)
-    assert "Nothing can be told" in answers.conclusion(tmp_path, rows)
+        assert told in answers.conclusion(tmp_path, rows)
+        if told == none:
+            assert answers.NONE not in answers.conclusion(tmp_path, rows)
+            named = grid.words(grid.completed(tmp_path, rows), ["seed"])
+            assert named == "1 of 1 safe (1 cannot tell): random 50%"
 
 
 def test_an_option_that_changes_nothing_measured_is_said_to(tmp_path):
