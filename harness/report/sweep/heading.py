@@ -118,18 +118,10 @@ def _chosen(
 ) -> tuple[str, list[str]]:
     """`first`, without it where what follows counts the points itself, and which point to choose, below which each
     further sentence is a line."""
-    if axes[1:] and inert.inert(rows, axes):
-        seed, axes = rows[0]["seed"], [a for a in axes if a != "seed"]
-        once = [row for row in rows if row["seed"] == seed]
+    if len(once := inert.once(rows, ways)) < len(rows):
+        axes = [a for a in axes if a != "seed"]
         own, (said, *below) = _chosen(folder, once, axes, ways, first, left)
-        came, short = (
-            [pruned.came(len(some)) for some in (once, rows)],
-            [choice.short_of(baseline.tried(some, axes)) for some in (once, rows)],
-        )
-        for few, many in (came, short):
-            for case in (str.lower, str.capitalize):
-                said = said.replace(case(few), case(many), 1)
-        return own, [said, *below, inert.DRAWS]
+        return own, [inert.counted(said, once, rows, axes), *below, inert.DRAWS]
     so_far, best = " so far" * bool(left), search.ranked(rows, ways)[:1]
     mine = baseline.tried(rows, axes)
     nearest = best if search.by_nearness(ways) else []

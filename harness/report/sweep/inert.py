@@ -1,8 +1,10 @@
 """A sweep over seeds that draw nothing: greedy sampling takes the most likely token whatever the seed is."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from harness.report.sweep.variation import group
+from harness.report.sweep import baseline, choice, pruned
+from harness.report.sweep.variation import group, varied
 from harness.report.sweep.verdicts import STOPPED
 
 DRAWS = "The seed draws nothing with sampling=greedy."
@@ -18,6 +20,28 @@ def inert(rows: list[Row], axes: list[str]) -> bool:
         return False
     groups = group(rows, [a for a in axes if a != "seed"]).values()
     return all(len({tuple(r.get(k) for k in MEASURED) for r in some}) == 1 for some in groups)
+
+
+def once(rows: list[Row], ways: Iterable[str]) -> list[Row]:
+    """The points of one seed, where it was varied beside other options and draws nothing: the others repeat them, and
+    what is chosen must not hang on how often one was run. All points of another sweep.
+    ways: objectives."""
+    axes = varied(rows, ways)
+    if not axes[1:] or not inert(rows, axes):
+        return rows
+    return [row for row in rows if row["seed"] == rows[0]["seed"]]
+
+
+def counted(said: str, few: list[Row], rows: list[Row], axes: list[str]) -> str:
+    """`said` of the points `few` that stand for all of them, with the numbers of all."""
+    if len(few) == len(rows):
+        return said
+    came = [pruned.came(len(some)) for some in (few, rows)]
+    short = [choice.short_of(baseline.tried(some, axes)) for some in (few, rows)]
+    for less, more in (came, short):
+        for case in (str.lower, str.capitalize):
+            said = said.replace(case(less), case(more), 1) if less else said
+    return said
 
 
 def sentence(rows: list[Row], axes: list[str]) -> str:

@@ -78,8 +78,8 @@ def told(
         words = f"{machine.many(len(rows), 'point')} searched"
         sentence = ". ".join(filter(None, (search.headline(rows, ways), sentence)))
     elif not sentence:
-        axes = variation.varied(rows, ways)
-        so_far = " so far" * bool(total and len(rows) < total)
+        every, rows = rows, rows if once else inert.once(rows, ways)
+        axes, so_far = variation.varied(rows, ways), " so far" * bool(total and len(every) < total)
         mine = rows if once else baseline.tried(rows, axes)
         some = overall.chosen(mine, axes)
         sentence = conclusion.told(some, axes, mine, so_far, once)
@@ -88,6 +88,7 @@ def told(
             sentence = f"{sentence} {agreement.beside(some, axes, rows)}".rstrip()
             sentence = f"{tally.sentence(mine, axes)} {sentence}".strip()
             sentence = baseline.beside_full(sentence, rows, axes)
+            sentence, rows = inert.counted(sentence, rows, every, axes), every
     if own := evaluated.words(rows, variation.varied(rows, ways)):
         words, sentence = own, chosen or sentence
     if total and len(rows) < total:
@@ -127,8 +128,8 @@ def said(
 
 def _caution(rows: list[Row], ways: dict[str, int]) -> str:
     """How far so few prompts carry, where a point is to be chosen."""
-    axes = variation.varied(rows, ways)
-    return price.caution(overall.chosen(baseline.tried(rows, axes), axes), axes, rows)
+    axes = variation.varied(few := inert.once(rows, ways), ways)
+    return price.caution(overall.chosen(baseline.tried(few, axes), axes), axes, few)
 
 
 def missed(rows: list[Row]) -> str:
@@ -146,6 +147,7 @@ def winners(
     """The points that are marked, and how (`choice.marks`); in a list the one whose command stands for them, where
     one is best whatever was asked. ways: objectives. once: as older versions told them. each: as those did that had no
     setting which is best over the seeds."""
+    rows = rows if once or each else inert.once(rows, ways)
     axes, best = variation.varied(rows, ways), search.ranked(rows, dict(ways), once)[:1]
     if not once and evaluated.words(rows, axes):
         some = evaluated.chosen(rows, axes, each)
@@ -256,23 +258,23 @@ def closing(
     say, ways, lines = Say(), search.ways(folder, rows), [""]
     words, best = told(rows, ways)
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
-        lines.append(
-            say.labelled("verdicts" if set(counts(rows)) <= {*ORDER} else "outcome", words)
-        )
-        axes = variation.varied(rows, ways)
-        mine = baseline.tried(rows, axes)
+        label = "verdicts" if set(counts(rows)) <= {*ORDER} else "outcome"
+        lines.append(say.labelled(label, words))
+        few = inert.once(rows, ways)
+        axes = variation.varied(few, ways)
+        mine = baseline.tried(few, axes)
         marked = overall.chosen(mine, axes)
-        only = len(mine) == len(rows)
-        label = "best" if only and not pruned.told(mine, marked, axes) else "conclusion"
+        only = len(mine) == len(few) and not pruned.told(mine, marked, axes)
+        label = "best" if only else "conclusion"
         label += " so far" * bool(total and len(rows) < total)
-        best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, rows)}".rstrip()
+        best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, few)}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         level = rounding.alike(rows, axes)  # where no point is to be chosen
         plain = f"{level} {spread or measured(rows) * bool(ended[1:])}".strip()
         plain = f"{shortfall.differing(rows)} {plain}".strip()
         lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
-        notes = [tell(rows, axes) for tell in (codes.idle, precision.sentence, rounding.near_ties)]
+        notes = [tell(few, axes) for tell in (codes.idle, precision.sentence, rounding.near_ties)]
         lines += [say.labelled("note", note) for note in notes if note]
     if chosen := answers.conclusion(folder, rows):
         lines.append(say.labelled("best", chosen))

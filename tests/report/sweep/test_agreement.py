@@ -55,13 +55,6 @@ def test_the_nearest_has_its_measure_the_other_measure_and_one_prompt_beside_it(
     assert "prune=random is a control, no policy." in alone
 
 
-def test_a_seed_that_draws_nothing_is_said_to_and_makes_no_question_of_its_own(tmp_path) -> None:
-    told = said(tmp_path, SAME, NEAR)
-    assert "for every seed" not in told and told.endswith(inert.DRAWS)
-    drawn = said(tmp_path, SAME | {"sampling": "nucleus"}, NEAR | {"sampling": "nucleus"})
-    assert "for every seed" in drawn and inert.DRAWS not in drawn
-
-
 def test_the_conclusion_of_the_console_and_of_mlflow_says_as_well_that_a_control_is_nearer() -> (
     None
 ):
