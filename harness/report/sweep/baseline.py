@@ -17,9 +17,39 @@ Row = dict[str, Any]
 def tried(rows: list[Row], axes: list[str]) -> list[Row]:
     """The points to choose among: where others are tried beside it, without the full cache itself, to which
     nothing is nearer."""
+    full = {row["point"] for row in whole(rows, axes)}
+    return [row for row in rows if row["point"] not in full] or rows
+
+
+def whole(rows: list[Row], axes: list[str]) -> list[Row]:
+    """The points that are the full cache, where how it is reduced was varied: without policy and quantizer, or with a
+    budget that left every token. Where none is, those without what was varied."""
+    full = [row for row in rows if _full(row)] if _reducing(axes) else []
+    return full or [row for row in rows if _without(row, axes)]
+
+
+def _full(row: Row) -> bool:
+    if str(row.get("quantize") or "none") != "none":
+        return False
+    every = row.get("kept_tokens") is not None and row["kept_tokens"] == row.get("tokens")
+    return str(row.get("prune") or "none") == "none" or bool(every and not row.get("pruned"))
+
+
+def _without(row: Row, axes: list[str]) -> bool:
     groups = [axis for axis in REDUCERS if axis in axes]
-    others = [row for row in rows if any(row[axis] != "none" for axis in groups)]
-    return others or rows
+    return bool(groups) and all(row[axis] == "none" for axis in groups)
+
+
+def _reducing(axes: list[str]) -> list[str]:
+    return [axis for axis in axes if axis.partition(".")[0] in REDUCERS]
+
+
+def _called(full: list[Row], axes: list[str]) -> str:
+    """What the points of the full cache have in common."""
+    if any(_without(row, axes) for row in full):
+        return " ".join(f"{axis}=none" for axis in REDUCERS if axis in axes)
+    alike = [axis for axis in _reducing(axes) if len({str(row[axis]) for row in full}) == 1]
+    return " ".join(f"{axis}={full[0][axis]}" for axis in alike) or "what kept every token"
 
 
 def policies(rows: list[Row], axes: list[str]) -> list[Row]:
@@ -34,15 +64,13 @@ def _alike(rows: list[Row], others: list[str]) -> bool:
 
 def beside_full(said: str, rows: list[Row], axes: list[str]) -> str:
     """`said` of the points that are `tried`, in a sentence that names what they are tried beside."""
-    groups = [axis for axis in REDUCERS if axis in axes]
-    whole = [row for row in rows if groups and all(row[axis] == "none" for axis in groups)]
-    if not said or len(whole) in (0, len(rows)):
+    full = whole(rows, axes)
+    if not said or len(full) in (0, len(rows)):
         return said
-    full = " ".join(f"{axis}=none" for axis in groups)
     if (free := FREE.search(said)) and not all(
-        _alike(whole, [a for a in axes if a != axis]) for axis in free[1].split(" and ")
+        _alike(full, [a for a in axes if a != axis]) for axis in free[1].split(" and ")
     ):
         said = said.replace(free[0], f"{free[0]} to these points")
     head, near, rest = said.partition(" to the full cache (")
     said = f"{head} to it ({rest}" if near and head.startswith("Nearest") else said
-    return f"Beside {full}, the full cache: {said[0].lower()}{said[1:]}"
+    return f"Beside {_called(full, axes)}, the full cache: {said[0].lower()}{said[1:]}"
