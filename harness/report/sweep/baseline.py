@@ -72,5 +72,6 @@ def beside_full(said: str, rows: list[Row], axes: list[str]) -> str:
     ):
         said = said.replace(free[0], f"{free[0]} to these points")
     head, near, rest = said.partition(" to the full cache (")
-    said = f"{head} to it ({rest}" if near and head.startswith("Nearest") else said
-    return f"Beside {_called(full, axes)}, the full cache: {said[0].lower()}{said[1:]}"
+    it = ", the full cache" * all(map(_full, full))  # else the rest of them is pruned, or quantized
+    said = f"{head} to it ({rest}" if it and near and head.startswith("Nearest") else said
+    return f"Beside {_called(full, axes)}{it}: {said[0].lower()}{said[1:]}"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from harness.report.picture import plots
 from harness.report.sweep import overall
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL, policies
@@ -20,7 +21,7 @@ from harness.report.sweep.choice import (
 )
 from harness.report.sweep.distance import as_near, far, missed
 from harness.report.sweep.variation import asks, group
-from harness.report.sweep.which import APART, FEW, called, pointed
+from harness.report.sweep.which import APART, FEW, called, facts, pointed
 from harness.snapshot.result import ORDER
 
 UNTOUCHED = ", your cache left as it was"
@@ -46,7 +47,7 @@ def told(
     no point that was asked the same is good enough, that comes first, and the nearest. so_far: the words for
     a sweep that is not complete. once: as older versions told it."""
     if not winners:
-        return ""
+        return "" if once else _alone(rows, axes)
     if over := overall.sentence(winners, axes, rows, so_far):
         return over
     control = not once and any(r.get("prune") == CONTROL for r in rows)
@@ -73,6 +74,15 @@ def told(
         elif some:
             said.append(_best(some, known, mine, so_far, other, once))
     return " ".join(said)
+
+
+def _alone(rows: list[Row], axes: list[str]) -> str:
+    """What the only point came to that is tried beside another, the full cache; empty of several, and of one that came
+    to no end."""
+    if len(rows) != 1 or not axes or rows[0]["verdict"] in grid.STOPPED:
+        return ""
+    named = " ".join(f"{axis}={plots.short(rows[0][axis])}" for axis in axes)
+    return f"{named} ({facts(rows[0])})."
 
 
 def _best(

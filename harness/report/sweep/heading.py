@@ -132,7 +132,8 @@ def _chosen(
         return own, _beside(pruning, winners, axes, rows)
     if winners and not best:
         return first, [*_beside(said, winners, axes, rows), price.sentence(winners, axes, rows)]
-    return first, [cells.conclusion(folder, rows) or rounding.alike(rows, axes)]
+    alone = baseline.beside_full(conclusion.told([], axes, mine), rows, axes)
+    return first, [cells.conclusion(folder, rows) or rounding.alike(rows, axes) or alone]
 
 
 def _beside(said: str, winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:

@@ -57,15 +57,19 @@ def pointed(winners: list[Row], axes: list[str], rows: list[Row], other: str = "
         failed = " or ".join(_where(questions, name) for name in came[:FEW])
         failed += f" or {len(came) - FEW} more" * (len(came) > FEW)
         return f" where {few}: {named}{same}{f'; it came to no end where {failed}' * bool(came)}."
-    row = winners[0]
-    facts = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
+    where = f" where {' '.join(f'{a}={winners[0][a]}' for a in questions)}" * bool(questions)
+    return f"{where}: {named} ({facts(winners[0])}){same}."
+
+
+def facts(row: Row) -> str:
+    """What a point came to, as an apposition: its verdict, its answer, how far off it is, its bytes."""
+    told = [grid.word(row), *([f"{row['answer']} answer"] if row.get("answer") else [])]
     if missed(row) and row.get("kl_mean") is not None:
-        facts.append(f"mean KL {row['kl_mean']:.3g} nats")
+        told.append(f"mean KL {row['kl_mean']:.3g} nats")
     if row.get("stored_bytes"):
         inside = f", {held(row):,} of them in memory alone" if held(row) else " on disk"
-        facts.append(f"{stored(row):,} bytes{inside}")
-    where = f" where {' '.join(f'{a}={row[a]}' for a in questions)}" * bool(questions)
-    return f"{where}: {named} ({', '.join(facts)}){same}."
+        told.append(f"{stored(row):,} bytes{inside}")
+    return ", ".join(told)
 
 
 def _spread(rows: list[Row]) -> str:

@@ -157,6 +157,9 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
     tables = [table, summary.markdown(rows, ways, each=True)]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
+    plain = summary.measured(
+        rows, ways
+    )  # what was told where one point alone is beside the full cache
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     alike = seeds.alike(rows, variation.varied(rows, ways), marked)
@@ -208,7 +211,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
         | {
             "conclusion": wording.older(
                 [
-                    *(sentence, *wording.unstopped(sentence), once, words),
+                    *(sentence, *wording.unstopped(sentence), once, words, plain),
                     *(*former[:2], *wording.unstopped(former[1])),
                 ],
                 held["tags"].get("conclusion"),
