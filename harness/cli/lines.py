@@ -10,9 +10,8 @@ from typing import Any
 
 from harness import config, machine, process
 from harness.cli import search
-from harness.config import notes
+from harness.config import notes, tracking
 from harness.config.literal import decoded, typed
-from harness.config.tracking import unheeded
 from harness.snapshot.refused import REFUSED, sentences
 from harness.snapshot.result import DONE, UNJUDGED
 from harness.snapshot.result import outcome as words
@@ -51,7 +50,7 @@ def heading(
     if there:
         lines[0] += f" ({there} {'is' if there == 1 else 'are'} there)"
     lines += _unsaid(overrides)
-    if said := unheeded(cfg.track.name, cfg.track.get("uri"), cfg.track.get("experiment")):
+    if said := tracking.told(cfg.track.name, cfg.track.get("uri"), cfg.track.get("experiment")):
         lines.append(f"note:    {said}")
     lines.append(f"folder:  {shown(folder)}")
     uri = cfg.track.get("uri") or f"{cfg.runs_dir}/mlflow.db"

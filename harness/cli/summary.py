@@ -88,6 +88,6 @@ def conclude() -> int:
         )
     )
     if tracked and (above := parent.known(folder)).get("uri"):
-        for label, words in store.places(above):
+        for label, words in store.places(above, "not_uploaded" in record):
             print(f"{label + ':':<13} {words}")
     return max(int(row["exit_code"]) for row in rows)

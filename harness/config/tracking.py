@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from harness.config.key import at_least, only
@@ -31,9 +32,10 @@ class TrackConfig:
     artifact_limit_mb: float = only(16.0)
 
 
-def unheeded(name: str, uri: str | None, experiment: str | None) -> str:
-    """What to say where MLflow's own variables name a server or an experiment and the configuration none: a
-    record would not say where it went."""
+def told(name: str, uri: str | None, experiment: str | None) -> str:
+    """What to say of where results go before there are some: that MLflow's own variables name a server or an
+    experiment and the configuration none (a record would not say where it went), and that a database that was
+    named is not there yet."""
     if name != "mlflow":
         return ""
     usual = {
@@ -41,10 +43,25 @@ def unheeded(name: str, uri: str | None, experiment: str | None) -> str:
         "MLFLOW_EXPERIMENT_NAME": experiment in (None, USUAL),
     }
     passed = [v for v in KEYS if usual[v] and os.environ.get(v) not in (None, "", USUAL)]
-    said = (
+    said = [
         f"{variable} is not heeded; to use it: {KEYS[variable]}=${variable}" for variable in passed
-    )
-    return ". ".join(said)
+    ]
+    return ". ".join([*said, *_new(uri)])
+
+
+def _file(uri: str | None) -> Path | None:
+    """The file of a database of sqlite; None of any other address."""
+    scheme, _, path = (uri or "").partition(":///")
+    return Path(path.partition("?")[0]) if scheme.partition("+")[0] == "sqlite" and path else None
+
+
+def _new(uri: str | None) -> list[str]:
+    """That the database `uri` is made anew, which a slip of the keys looks like."""
+    file = _file(uri)
+    if file is None or file.exists():
+        return []
+    where = "" if file.parent.exists() else f", in {file.parent}, a folder that is new too"
+    return [f"track.uri={uri} is a new database{where}"]
 
 
 def check(track: TrackConfig) -> None:
@@ -113,6 +130,10 @@ def check_uri(uri: str | None) -> None:
         raise ConfigProblem(
             f"track.uri={uri} names no file: a path comes after three slashes, {scheme}:///{path} "
             f"(a whole one after four, {scheme}:////...)."
+        )
+    if (file := _file(uri)) is not None and file.is_dir():
+        raise ConfigProblem(
+            f"track.uri={uri} names a folder: give a file in it, {scheme}:///{file / 'mlflow.db'}."
         )
     if kind in ("http", "https") and "#" in uri:
         raise ConfigProblem(

@@ -12,9 +12,9 @@ from typing import Any
 
 from harness import blame, extras, interrupt, track, variants
 from harness.config import options as task_options
+from harness.config import tracking
 from harness.config.literal import unswept
 from harness.config.place import check as check_places
-from harness.config.tracking import unheeded
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
 from harness.report.terminal.console import Say
@@ -70,7 +70,7 @@ def dispatch(
             say.note(said)
         tracked: Any = nullcontext()
         if cfg.task.name not in UNTRACKED:
-            if said := unheeded(cfg.track.name, cfg.track.uri, cfg.track.experiment):
+            if said := tracking.told(cfg.track.name, cfg.track.uri, cfg.track.experiment):
                 say.note(said)
             track.begin(cfg.track, cfg.runs_dir)
             if not sweep:  # which says itself what it did not come to

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.config import tracking
+from harness.errors import ConfigProblem
 from harness.snapshot import record
 from harness.track import empty_store
 
@@ -87,17 +88,24 @@ def test_an_experiment_that_was_deleted_meanwhile_is_named_and_another_taken(
     ) == 1, notes
 
 
-def test_each_variable_that_is_passed_over_is_told_with_the_key_to_give(monkeypatch) -> None:
+def test_each_variable_that_is_passed_over_and_a_new_database_are_told(monkeypatch, place) -> None:
     for name in tracking.KEYS:
         monkeypatch.setenv(name, "x")
-    assert tracking.unheeded("mlflow", None, tracking.USUAL) == (
+    assert tracking.told("mlflow", None, tracking.USUAL) == (
         "MLFLOW_TRACKING_URI is not heeded; to use it: track.uri=$MLFLOW_TRACKING_URI. "
         "MLFLOW_EXPERIMENT_NAME is not heeded; to use it: track.experiment=$MLFLOW_EXPERIMENT_NAME"
     )
-    (one,) = tracking.unheeded("mlflow", "sqlite:///mine.db", tracking.USUAL).split(". ")
-    assert one.startswith("MLFLOW_EXPERIMENT_NAME")
-    assert tracking.unheeded("mlflow", "sqlite:///mine.db", "mine") == ""
-    assert tracking.unheeded("none", None, tracking.USUAL) == ""
+    there = f"sqlite:///{place / 'mine.db'}"
+    new, name = f"track.uri={there} is a new database", "MLFLOW_EXPERIMENT_NAME is not heeded"
+    assert tracking.told("mlflow", there, tracking.USUAL).startswith(name)
+    assert tracking.told("mlflow", there, "mine") == new
+    deep = there.replace("mine.db", "typo/mine.db")
+    assert f", in {place / 'typo'}, a folder that is new" in tracking.told("mlflow", deep, "mine")
+    (place / "mine.db").touch()
+    assert tracking.told("mlflow", there, "mine") == ""
+    with pytest.raises(ConfigProblem, match=r"names a folder: give a file in it, .*/mlflow\.db\.$"):
+        tracking.check_uri(f"sqlite:///{place}")
+    assert tracking.told("none", None, tracking.USUAL) == ""
 
 
 @pytest.mark.slow

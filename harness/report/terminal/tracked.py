@@ -8,9 +8,12 @@ from typing import Any
 from harness import process
 
 
-def places(tracked: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def places(tracked: dict[str, Any], waiting: bool = False) -> Iterator[tuple[str, str]]:
     """`(label, words)` of the run that `tracked` (`mlflow` of a result) names, and of all runs beside one another. On a
-    server both are addresses, else the commands that show them."""
+    server both are addresses, else the commands that show them. waiting: something could not be uploaded, so that an
+    address may lead nowhere and is left out."""
+    if waiting and str(tracked["uri"]).startswith("http"):
+        return
     yield "mlflow run", str(tracked.get("page") or dashboard(tracked, f"run={tracked['run_id']}"))
     yield "dashboard", dashboard(tracked)
 

@@ -182,7 +182,9 @@ def test_on_a_server_a_run_names_its_own_page_and_all_runs_beside_one_another(mo
     runs, page = "http://host:5000/#/runs?view", "http://host:5000/#/runs/5f"
     told = {"uri": "http://host:5000", "run_id": "5f", "page": page, "runs": runs}
     assert [*places(told)] == [("mlflow run", page), ("dashboard", runs)]
+    assert not [*places(told, waiting=True)], "an address that may lead nowhere"
     here = {"uri": "sqlite:///runs/mlflow.db", "run_id": "5f"}
+    assert [*places(here)] == [*places(here, waiting=True)]
     assert [*places(here)] == [
         ("mlflow run", "harness dashboard run=5f"),
         ("dashboard", "harness dashboard"),
