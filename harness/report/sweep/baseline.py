@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from harness.report.sweep.variation import group
+from harness.report.sweep.variation import asks, group
 
 REDUCERS = ("prune", "quantize")  # whose `none` keeps all of the cache
 FREE = re.compile(
@@ -23,16 +23,21 @@ def tried(rows: list[Row], axes: list[str]) -> list[Row]:
 
 def whole(rows: list[Row], axes: list[str]) -> list[Row]:
     """The points that are the full cache, where how it is reduced was varied: without policy and quantizer, or with a
-    budget that left every token. Where none is, those without what was varied."""
-    full = [row for row in rows if _full(row)] if _reducing(axes) else []
+    budget that left every token, whatever was asked. Where none is, those without what was varied."""
+    options = group(rows, [axis for axis in axes if not asks(axis)]) if _reducing(axes) else {}
+    full = [row for some in options.values() if all(map(_full, some)) for row in some]
     return full or [row for row in rows if _without(row, axes)]
 
 
 def _full(row: Row) -> bool:
-    if str(row.get("quantize") or "none") != "none":
-        return False
+    exact = str(row.get("quantize") or "none") == "none"
+    return exact and (str(row.get("prune") or "none") == "none" or idle(row))
+
+
+def idle(row: Row) -> bool:
+    """Whether a policy let go of nothing, in any layer or head."""
     every = row.get("kept_tokens") is not None and row["kept_tokens"] == row.get("tokens")
-    return str(row.get("prune") or "none") == "none" or bool(every and not row.get("pruned"))
+    return bool(every and row.get("prune", "none") != "none" and not row.get("pruned"))
 
 
 def _without(row: Row, axes: list[str]) -> bool:

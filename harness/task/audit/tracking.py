@@ -155,7 +155,8 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
     spread = seeds.told(rows, variation.varied(rows, ways))
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
-    tables = [table, summary.markdown(rows, ways, each=True)]
+    seen = wording.seen(rows)
+    tables = [table, summary.markdown(rows, ways, each=True), summary.markdown(seen, ways)]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     plain = summary.measured(
         rows, ways
@@ -175,7 +176,12 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     point = first(best, marked)
     ended = summed(folder, rows, point, marked, not missing, sentence)
     alone = [summed(folder, rows, point, some, not missing) for some in (marked, [])]
-    for some in (summary.once_marked(rows, ways), list(summary.winners(rows, ways, each=True)[0])):
+    before_these = (
+        summary.once_marked(rows, ways),
+        list(summary.winners(rows, ways, each=True)[0]),
+        list(summary.winners(seen, ways)[0]),
+    )
+    for some in before_these:
         alone.append(summed(folder, rows, "", some, not missing, sentence))
     alone += [{**told, "best": wording.once_named(told.get("best", ""))} for told in alone]
     once_best = [told for told in alone if told.get("best") == held["tags"].get("best")]

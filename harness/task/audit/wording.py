@@ -10,6 +10,7 @@ from harness.report.sweep import (
     choice,
     conclusion,
     evaluated,
+    inert,
     overall,
     price,
     pruned,
@@ -93,7 +94,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     it, and as it was told once. rows: its points."""
     told: list[str] = []
     axes = variation.varied(rows) if rows else []
-    for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed):
+    for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed, _of_seen):
         sentences = [*sentences, *before(rows or [], axes)]
     sentences = [*sentences, *(SPREAD.sub("", said) for said in sentences)]
     sentences = [*sentences, *_unparted(sentences, rows or [], axes)]
@@ -261,6 +262,23 @@ def _by_bytes(rows: list[Result], axes: list[str]) -> list[str]:
         said = baseline.beside_full(said, rows, axes)
         told.append(said.replace(" to it (", " to the full cache ("))
     return [said for said in told if said]
+
+
+def seen(rows: list[Result]) -> list[Result]:
+    """The points as older versions saw them: a seed was a question also where it draws nothing, and one whose policy
+    dropped nothing was none of the full cache."""
+    once = [{**row, "sampling": ""} for row in rows]
+    return [{**row, "tokens": None} if baseline.idle(row) else row for row in once]
+
+
+def _of_seen(rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told of these."""
+    if not rows:
+        return []
+    said = summary.told(before := seen(rows), {})[1]
+    caution = price.caution(overall.chosen(baseline.tried(before, axes), axes), axes, before)
+    told = [said, f"{said} {caution}".rstrip()]
+    return told + [f"{said} {inert.DRAWS}" for said in told if inert.inert(rows, axes)]
 
 
 def _of_ties(rows: list[Result], axes: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from sweeps import drawn, points
 
-from harness.report.sweep import choice, conclusion, overall, price, summary
+from harness.report.sweep import baseline, choice, conclusion, heading, overall, price, summary
 from harness.task.audit import wording
 
 
@@ -131,3 +131,51 @@ def test_what_is_as_near_and_writes_into_the_cache_is_named():
     assert wording.older([told], before, rows) == before
     apart = [row | {"kl_mean": 0.3 if row["mutated"] else 0.25} for row in rows]
     assert said not in summary.told(apart, {})[1]
+
+
+def test_a_seed_that_draws_nothing_counts_no_answer_twice_on_console_page_and_server(tmp_path):
+    """The twin draws; a record of before counted each greedy run once for every seed."""
+    near = {"task": "experiment", "sampling": "greedy", "verdict": "drifted", "reason": "", "mutated": False,
+            "kl_mean": 0.1, "stored_bytes": 1000, "answer": "right"}  # fmt: skip
+    far = near | {"verdict": "diverged", "kl_mean": 0.5, "stored_bytes": 900}
+    lost = far | {"prune": "snapkv", "answer": "wrong"}
+    rows = points(
+        *(row | {"seed": s} for row in (near, far | {"prune": "random"}, lost) for s in "12")
+    )
+    said = "The only one with the same tokens: prune=keydiff (drifted, right answer, 1,000 bytes on disk)."
+    for row in rows[:2]:
+        row["prune"] = "keydiff"
+    axes = ["prune", "seed"]
+    told = [summary.told(rows, {})[1], summary.said(rows, {}, 6)[1]]
+    told += [" ".join(summary.closing(tmp_path, rows, 6, []))]
+    told += [heading.told(tmp_path, rows, axes, {}, 6, 0)[1]]
+    assert all(said in some and "over seed:" not in some for some in told), told
+    drawn = [row | {"sampling": "sample"} for row in rows]
+    before = summary.told(drawn, {})[1]
+    assert before.startswith("Most right answers over seed: prune="), before
+    assert before in heading.told(tmp_path, drawn, axes, {}, 6, 0)[1]
+    assert wording.older(told[:1], before, rows) == before
+
+
+def test_a_budget_that_dropped_nothing_is_the_full_cache_that_others_are_tried_beside(tmp_path):
+    """The twins dropped a token in another question, or hold codes; a record of before could choose it."""
+    near = {"verdict": "drifted", "reason": "", "mutated": False, "quantize": "int4",
+            "kl_mean": 0.1, "tokens": 80, "kept_tokens": 40, "stored_bytes": 1000}  # fmt: skip
+    full = near | {"verdict": "equivalent", "kept_tokens": 80, "prune.ratio": "1.0",
+                   "quantize": "none", "kl_mean": 0.0, "stored_bytes": 9000}  # fmt: skip
+    rows = points(*(row | {"prune": p} for p in ("keydiff", "snapkv") for row in (near, full)))
+    rows[2] |= {"kl_mean": 0.5, "verdict": "diverged"}
+    axes = ["prune", "prune.ratio", "quantize"]
+    said = "Beside prune.ratio=1.0 quantize=none, the full cache: the only one with the same tokens: prune=keydiff prune.ratio=0.5 quantize=int4"
+    told = summary.told(rows, {})[1]
+    assert told.startswith(said), told
+    assert heading.told(tmp_path, rows, axes, {}, 4, 0)[1].startswith(said)
+    seen = wording.seen(rows)
+    before = summary.told(seen, {})[1]
+    assert before.startswith("The only one within rounding: prune.ratio=1.0"), before
+    assert wording.older([told], before, rows) == before
+    coded = [row | {"quantize": "int4"} for row in rows]
+    assert [row["point"] for row in baseline.tried(coded, axes)] == ["0", "1", "2", "3"]
+    asked = [row | {"text": t, "kept_tokens": row["kept_tokens"] - (t == "b")}
+             for row in rows for t in "ab"]  # fmt: skip
+    assert len(baseline.tried(asked, [*axes, "text"])) == len(asked)
