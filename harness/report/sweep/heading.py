@@ -24,7 +24,7 @@ from harness.report.sweep import (
     tally,
     unfinished,
 )
-from harness.report.sweep.summary import counted, counts, searched
+from harness.report.sweep.summary import counted, counts, measured, searched
 from harness.report.sweep.verdicts import STOPPED
 
 LONG = 100  # characters; what is said below so many begins a line of its own
@@ -133,7 +133,14 @@ def _chosen(
     if winners and not best:
         return first, [*_beside(said, winners, axes, rows), price.sentence(winners, axes, rows)]
     alone = baseline.beside_full(conclusion.told([], axes, mine), rows, axes)
-    return first, [cells.conclusion(folder, rows) or rounding.alike(rows, axes) or alone]
+    level = rounding.alike(rows, axes) or alone
+    if not (winners or ways or alone or seeds.sentence(rows, axes)) and len(_ended(rows)) > 1:
+        level = f"{level} {measured(rows, bare=True)}".strip()
+    return first, [cells.conclusion(folder, rows) or level]
+
+
+def _ended(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row["verdict"] not in STOPPED]
 
 
 def _beside(said: str, winners: list[Row], axes: list[str], rows: list[Row]) -> list[str]:

@@ -19,17 +19,29 @@ FIGURES = ("evaluate.contains", "kl_mean", "kl_max")  # the first that is there
 FEW = 4  # options that a sentence tells one by one
 MANY = 16  # names that fit under one picture
 ENDS: dict[str, Callable[[list[float]], float]] = {"median": median, "smallest": min, "largest": max}  # fmt: skip
+BRIEF = 2  # of which it tells the figures too: those of more are in the table
+PLAIN = {  # what a verdict says of a point beside others
+    "exact": "bitwise the same",
+    "equivalent": "within rounding",
+    "drifted": "the same tokens",
+    "diverged": "other tokens",
+}
 NARROW = 0.12  # half as wide as a median's mark
 
 Row = dict[str, Any]
 
 
-def sentence(rows: list[Row], axes: list[str]) -> str:
-    """What a sweep over seeds came to, for each of a `FEW` other options; it stands after the number of its
-    points. Empty for another sweep."""
+def sentence(rows: list[Row], axes: list[str], once: bool = False) -> str:
+    """What a sweep over seeds came to, for each value of the option that tells the outcomes apart, or each of a `FEW`
+    other options; it stands after the number of its points. Empty for another sweep. once: as older versions told it, which
+    knew of no such option."""
     seeds, others = list(filter(is_seed, axes)), [a for a in axes if not is_seed(a)]
     groups = group(rows, others)
-    if not seeds or len(groups) > FEW or not all(some[1:] for some in groups.values()):
+    if not seeds or not all(some[1:] for some in groups.values()):
+        return ""
+    if said := _parted(rows, others) if len(groups) > BRIEF and not once else []:
+        return f"over {' and '.join([*seeds, *others])}: {'; '.join(said)}"
+    if len(groups) > FEW:
         return ""
     said = [
         "".join(f"{a}={v} " for a, v in zip(others, name, strict=True)) + _came_to(some)
@@ -38,9 +50,9 @@ def sentence(rows: list[Row], axes: list[str]) -> str:
     return f"over {' and '.join([*seeds, *others])}: {'; '.join(said)}"
 
 
-def told(rows: list[Row], axes: list[str]) -> str:
+def told(rows: list[Row], axes: list[str], once: bool = False) -> str:
     """The same as a whole sentence."""
-    said = sentence(rows, axes)
+    said = sentence(rows, axes, once)
     return f"{machine.many(len(rows), 'point')} {said}." if said else ""
 
 
@@ -51,6 +63,27 @@ def alike(rows: list[Row], axes: list[str], marked: Collection[str]) -> list[str
     mine = [row for row in rows if row["point"] in marked]
     one = mine[1:] and len(group(mine, others)) == 1 and len(mine) == len(group(rows, seeds))
     return [row["point"] for row in mine] if one else []
+
+
+def _parted(rows: list[Row], others: list[str]) -> list[str]:
+    """What each value of that option came to which tells the outcomes apart, so that none is of two of its values; empty
+    where no option does."""
+    for axis in others:
+        groups = group(rows, [axis])
+        kinds = [{word(row) for row in some} for some in groups.values()]
+        if 1 < len(kinds) <= FEW and sum(map(len, kinds)) == len(set.union(*kinds)):
+            return [f"{axis}={name}: {_in_words(some)}" for (name,), some in groups.items()]
+    return []
+
+
+def _in_words(rows: list[Row]) -> str:
+    """`within rounding in all 6`, `the same tokens in 4, other tokens in 2 of 6`."""
+    tally = {PLAIN.get(said, said): count for said, count in counts(rows).items()}
+    if any(row.get("answer") for row in rows):
+        tally["the right answer"] = sum(row.get("answer") == "right" for row in rows)
+    whole = [f"{said} in all {n}" for said, n in tally.items() if n == len(rows)]
+    part = [f"{said} in {n}" for said, n in tally.items() if n < len(rows)]
+    return ", ".join([*whole, *[f"{', '.join(part)} of {len(rows)}"] * bool(part)])
 
 
 def _came_to(rows: list[Row]) -> str:

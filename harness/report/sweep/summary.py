@@ -168,11 +168,12 @@ def once_marked(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
     return [row["point"] for row in overall.chosen(baseline.tried(rows, axes), axes, once=True)]
 
 
-def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False) -> str:
+def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False, bare: bool = False) -> str:  # fmt: skip
     """What was varied and between which figures it lies, in a sentence: for points of which none is to be
-    chosen. ways: objectives. once: as older versions told it, which held pruned states to rounding as well."""
+    chosen. ways: objectives. once: as older versions told it, which held pruned states to rounding as well. bare: without what
+    was varied, which is said beside it."""
     axes = variation.varied(rows, ways) if rows else []
-    told = [f"varied: {', '.join(axes)}"] if axes else []
+    told = [f"varied: {', '.join(axes)}"] if axes and not bare else []
     if ratios := _known([row for row in rows if once or _held(row)], "error_ratio"):
         some = f" of the {machine.many(len(ratios), 'point')} held to rounding"
         some *= len(ratios) < len(_known(rows, "error_ratio"))

@@ -14,6 +14,7 @@ from harness.report.sweep import (
     overall,
     price,
     pruned,
+    seeds,
     summary,
     tally,
     tie,
@@ -94,6 +95,7 @@ def older(sentences: list[str], there: str | None, rows: list[Result] | None = N
     it, and as it was told once. rows: its points."""
     told: list[str] = []
     axes = variation.varied(rows) if rows else []
+    sentences = [*sentences, *_by_figures(sentences, rows or [], axes)]
     for before in (_among_all, _of_draws, _by_bytes, _of_ties, _of_each_seed, _of_seen):
         sentences = [*sentences, *before(rows or [], axes)]
     sentences = [*sentences, *(SPREAD.sub("", said) for said in sentences)]
@@ -154,9 +156,16 @@ def _unparted(sentences: list[str], rows: list[Result], axes: list[str]) -> list
     for now in (agreement.touching(some, axes, there), agreement.parting(some, axes, there)):
         more = [*sentences, *told]
         told += [said.replace(f" {now}", "") for said in more if now and now in said]
-    seeds = " and ".join(filter(variation.is_seed, axes))
-    over = [OVER.sub(rf"\1{seeds}:", said) for said in sentences] if seeds else []
+    drawn = " and ".join(filter(variation.is_seed, axes))
+    over = [OVER.sub(rf"\1{drawn}:", said) for said in sentences] if drawn else []
     return told + [EACH.sub(" in each of rounding's own", said) for said in over]
+
+
+def _by_figures(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:
+    """What was told over seeds while no option was said to tell the outcomes apart."""
+    now, before = (seeds.told(rows, axes, once) if rows else "" for once in (False, True))
+    before = before or summary.measured(rows)
+    return [said.replace(now, before) for said in sentences if now and now in said]
 
 
 def _of_digits(sentences: list[str], rows: list[Result], axes: list[str]) -> list[str]:

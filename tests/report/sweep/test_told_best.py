@@ -2,7 +2,16 @@
 
 from sweeps import drawn, points
 
-from harness.report.sweep import baseline, choice, conclusion, heading, overall, price, summary
+from harness.report.sweep import (
+    baseline,
+    choice,
+    conclusion,
+    heading,
+    overall,
+    price,
+    seeds,
+    summary,
+)
 from harness.task.audit import wording
 
 
@@ -179,3 +188,31 @@ def test_a_budget_that_dropped_nothing_is_the_full_cache_that_others_are_tried_b
     asked = [row | {"text": t, "kept_tokens": row["kept_tokens"] - (t == "b")}
              for row in rows for t in "ab"]  # fmt: skip
     assert len(baseline.tried(asked, [*axes, "text"])) == len(asked)
+
+
+def test_the_option_that_tells_the_outcomes_of_seeds_apart_is_told_in_words():
+    """The twin has one outcome under both of its values; a record of before told each setting's figures."""
+    rows = points(*({"quantize": q, "cache": c, "seed": s, "verdict": v if s == "1" else w, "reason": ""}
+                    for q, v, w in (("none", "equivalent", "equivalent"), ("int4", "drifted", "diverged"))
+                    for c in "ab" for s in "12"))  # fmt: skip
+    axes = ["quantize", "cache", "seed"]
+    now, before = (seeds.told(rows, axes, once) for once in (False, True))
+    assert now == (
+        "8 points over seed and quantize and cache: quantize=none: within rounding in all 4; "
+        "quantize=int4: the same tokens in 2, other tokens in 2 of 4."
+    )
+    assert "error 3 of rounding's own" in before and wording.older([now], before, rows) == before
+    rows[0]["verdict"] = "drifted"
+    assert seeds.told(rows, axes) == seeds.told(rows, axes, once=True)
+
+
+def test_the_page_has_the_figures_of_the_console_where_no_point_is_to_be_chosen(tmp_path):
+    """The twin over seeds has its own sentence."""
+    rows = points(*({"model": m, "verdict": "equivalent", "error_ratio": e, "reason": "", "prune": "none", "tokens": 40}
+                    for m, e in (("a", 0.5), ("b", 1.04))))  # fmt: skip
+    said = "argest error is 1.04 of rounding's own (2 allowed)"
+    page = heading.told(tmp_path, rows, ["model"], {}, 2, 0)[1]
+    console = " ".join(summary.closing(tmp_path, rows, 2, []))
+    assert f"to its end. The l{said}" in page and f"Varied: model; the l{said}" in console, page
+    drawn = [{**row, "model": "a", "seed": row["model"]} for row in rows]
+    assert said not in heading.told(tmp_path, drawn, ["seed"], {}, 2, 0)[1]
