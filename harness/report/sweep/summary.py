@@ -169,9 +169,8 @@ def once_marked(rows: list[Row], ways: Mapping[str, int]) -> list[str]:
 
 
 def measured(rows: list[Row], ways: Iterable[str] = (), once: bool = False, bare: bool = False) -> str:  # fmt: skip
-    """What was varied and between which figures it lies, in a sentence: for points of which none is to be
-    chosen. ways: objectives. once: as older versions told it, which held pruned states to rounding as well. bare: without what
-    was varied, which is said beside it."""
+    """What was varied and between which figures it lies, in a sentence, where no point is to be chosen. ways: objectives.
+    once: as older versions told it, which held pruned states to rounding. bare: without what was varied."""
     axes = variation.varied(rows, ways) if rows else []
     told = [f"varied: {', '.join(axes)}"] if axes and not bare else []
     if ratios := _known([row for row in rows if once or _held(row)], "error_ratio"):
