@@ -27,7 +27,7 @@ Row = dict[str, Any]
 def sections(folder: Path, points: list[Row], axes: list[str]) -> list[Row]:
     """One block with each cell, point by point, that of each point's choice marked. points: of the sweep in
     `folder`, one row each. Nothing where a figure of each says it all."""
-    tables = _tables(folder, points)
+    tables = evaluations(folder, points)
     asked = len({row["asked"] for rows in tables.values() for row in rows}) > 1
     made: dict[tuple[Any, ...], list[list[Any]]] = {}
     for point in points:
@@ -55,7 +55,7 @@ def sections(folder: Path, points: list[Row], axes: list[str]) -> list[Row]:
 def conclusion(folder: Path, points: list[Row]) -> str:
     """Which cell to choose, in a sentence: the smallest that keeps what the full cache answers, in
     how many points. Empty where `sections` are."""
-    known = _tables(folder, points)
+    known = evaluations(folder, points)
     if not known:
         return ""
     tables = [rows for rows in known.values() if full(rows)["value"]]
@@ -174,7 +174,7 @@ def intervals(folder: Path, points: list[Row]) -> dict[str, str]:
     return known
 
 
-def _tables(folder: Path, points: list[Row]) -> dict[str, list[Row]]:
+def evaluations(folder: Path, points: list[Row]) -> dict[str, list[Row]]:
     """The rows of each evaluation by its point; none where a figure of each says it all."""
     shown = [] if points and ANSWER in points[0] else points
     return {p["point"]: rows for p in shown if (rows := _read(folder, p))}
