@@ -30,4 +30,4 @@ def test_every_cell_is_told_over_all_prompts_with_the_seeds_that_have_fewest_and
     assert line[1] == f"{few + round(0.5 * 3 * few)} of {4 * few}"
     assert line[3:5] == [50, 100] and 50 < line[2] < 100
     assert len(block["panels"]) == 1 and "random 25%" in drawn(tmp_path, rows)
-    assert not pooled.sections(tmp_path, rows, ["cache"]), "no seed was varied"
+    assert not pooled.sections(tmp_path, rows, ["outcome"]), "no seed was varied"
