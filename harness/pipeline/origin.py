@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.compare.identity import Difference, fits
 from harness.config import ModelConfig, moved
-from harness.errors import InputProblem, RestoreRefused
+from harness.errors import InputProblem, RestoreRefused, printable
 from harness.model.build import SHIPPED, declared
 from harness.snapshot.elements import BY_NAME
 
@@ -74,6 +74,12 @@ def _settings(source: dict[str, Any], default: Any) -> Any:
         return ModelConfig(name, id=name, attention=attention)
     if source.get("option") == default.name:
         return default
+    if source.get("option") == "wrapped":
+        what = printable(str(source.get("class") or "model"))
+        raise InputProblem(
+            f"this snapshot was saved from a {what} of Python, an object that no command knows. Keep that model "
+            "(model.save_pretrained(DIR), and its tokenizer there) and say where: model=path model.path=DIR."
+        )
     raise InputProblem(
         f"this snapshot was saved from model={source.get('option')}, which is not loaded on a "
         f"snapshot's word alone. Say it: model={source.get('option')}"

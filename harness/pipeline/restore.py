@@ -65,11 +65,15 @@ def identity_check(
 
 def placed(state: State, origin: Mapping[str, Any]) -> State:
     """`state`, whose documents name the folder that the very weights of its capture were loaded from now, as does every
-    snapshot of what it grows into: the one of then may be gone. The same object where it is the same folder, and for
-    a model that is no folder."""
+    snapshot of what it grows into: the one of then may be gone, or was an object of Python, which no command knows. The
+    same object where it is the same folder, and for a model that is no folder."""
     once, now = state.documents.get("source") or {}, origin.get("path")
-    moved = once.get("path") and now and once["path"] != now
-    return state.document("source", path=now) if moved else state
+    if not now or once.get("path") == now:
+        return state
+    if once.get("path"):
+        return state.document("source", path=now)
+    made = once.get("option") == "wrapped"
+    return state.document("source", option="path", path=now) if made else state
 
 
 def waiving(state: State, waived: Sequence[Difference]) -> State:

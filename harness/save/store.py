@@ -35,6 +35,7 @@ __all__ = ["Access", "check_place", "current", "faults", "fetched", "load", "pla
 
 
 TRIES = 16  # reads of a snapshot that somebody keeps replacing
+_read_from: dict[str, Path] = {}  # id -> the folder that this process read it from last
 
 
 def save(
@@ -144,6 +145,7 @@ def load(source: Path | str, access: Access | None = None) -> tuple[State, dict[
         if problems or state is None:
             raise SnapshotInvalid(str(source), problems)
         mapped.remember(manifest["id"], reading.mapped_files)
+        _read_from[manifest["id"]] = folder.path.absolute()  # of copies the one that was asked for
         return state, manifest
 
     with fetched(source) as local:
@@ -293,7 +295,11 @@ def _base(state: State, target: Path, form: tuple[str, str | None], access: Acce
     if not state.parent:
         return None
     siblings = lineage.Siblings(target.absolute().parent)
-    every = [p for p in siblings.every(state.parent) if p.name != target.name]  # it is replaced
+    read = _read_from.get(state.parent, Path())
+    hint = read.name if read.parent == siblings.folder else None
+    every = [
+        p for p in siblings.every(state.parent, hint) if p.name != target.name
+    ]  # it is replaced
     bases = (_based(parent, form, access, len(every) > 1) for parent in every)
     return next((base for base in bases if base), None)
 

@@ -13,6 +13,7 @@ from harness.pipeline.snapshot import Stored, snapshot_named
 from harness.report import html
 from harness.report.terminal.console import Say, tabled
 from harness.save import leftovers, store
+from harness.save.lineage import Siblings
 from harness.snapshot.result import UNJUDGED
 
 
@@ -89,7 +90,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
 def _needed(manifest: dict[str, Any], snapshot: str) -> str:
     """Which other snapshots hold a part of it, so that it cannot be moved or kept without them; empty for none."""
     above = str(shown(snapshot)).rstrip("/").rpartition("/")
-    beside = sorted({row["place"] for row in manifest["lineage"]})
+    siblings = Siblings(Path(snapshot).absolute().parent)
+    named = ((siblings.find(row["snapshot"], row["place"]), row) for row in manifest["lineage"])
+    beside = sorted({there.name if there else row["place"] for there, row in named})
     places = ", ".join(f"{above[0]}{above[1]}{place}" for place in beside)
     words = sum(file.startswith("tokenizer/") for file in _taken(manifest))
     files = machine.many(sum(row["file"] in _taken(manifest) for row in manifest["files"]), "file")

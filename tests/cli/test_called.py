@@ -64,7 +64,7 @@ def test_cells_of_an_evaluation_are_of_ones_own_options_too(harness, own):
     assert len({json.dumps(kl[name]) for name in ("my_snap", "snapkv")}) == 2, kl
     alone = harness("task=audit", f"run={done.folders[0]}")
     assert alone.code == 2 and "--config-dir DIR, the folder that was named then" in alone.out
-    assert "evaluates quantize=my_int4" in alone.out or "evaluates prune=my_snap" in alone.out
+    assert "has quantize=my_int4" in alone.out or "has prune=my_snap" in alone.out
     audit = harness(*where, "task=audit", f"run={done.folders[0]}")
     assert audit.code == 0, audit.out
     told = harness(*where, "task=my_eval", "--help").out

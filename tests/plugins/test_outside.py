@@ -40,6 +40,23 @@ def test_a_policy_from_outside_prunes_and_is_audited_on_trust_alone(harness, out
     assert trusted.code == 0, trusted.out
 
 
+def test_an_audit_of_a_cache_from_outside_asks_for_its_file_and_accuses_nothing(harness, outside):
+    (outside / "conf" / "cache").mkdir()
+    (outside / "my_plain.py").write_text(
+        "from harness.cache.cloned import Cloned\n\nclass Plain(Cloned):\n    def commit(self, branch=0):\n        return super().commit(branch)\n"
+    )
+    (outside / "conf" / "cache" / "plain.yaml").write_text(
+        "# Mine.\n_target_: my_plain.Plain\nname: plain\n"
+    )
+    made = harness("--config-dir", "conf", "plugins.path=.", "cache=plain", "steps=2")
+    assert made.code == 0, made.out
+    audit = ("task=audit", f"run={made.folders[0]}", "plugins.trust=[my_plain]", "plugins.path=.")
+    alone = harness(*audit)
+    assert alone.code == 2 and "has cache=plain, an option of its maker's own" in alone.out
+    assert "Say where it is: --config-dir DIR" in alone.out and "DIFFERS" not in alone.out
+    assert harness("--config-dir", "conf", *audit).code == 0
+
+
 @pytest.mark.parametrize(
     ("written", "asked", "read"),
     [

@@ -179,6 +179,7 @@ def test_a_damaged_copy_of_the_parent_is_passed_over(tmp_path, form):
     state = grown(store.load(tmp_path / "parent")[0], 16, 3)
     shutil.copytree(tmp_path / "parent", tmp_path / "broken")  # found first: by name
     flipped(tmp_path / "broken")
+    store._read_from.clear()  # else the one that was read
     manifest = saved(state, tmp_path / "child", settings(form))
     assert [row["place"] for row in manifest["lineage"]] == ["parent"]
     assert_same(state, store.load(tmp_path / "child")[0])
@@ -216,3 +217,15 @@ def test_verify_says_what_a_snapshot_needs_beside_it(harness, tmp_path):
     assert "It needs a beside it" in page
     alone = harness("task=verify", f"snapshot={tmp_path / 'a'}", "name=alone")
     assert alone.code == 0 and "needs" not in alone.out
+
+
+def test_of_copies_the_one_that_was_read_is_needed_and_the_one_that_is_there_is_named(
+    harness, tmp_path
+):
+    saved(big(512), tmp_path / "read", settings())
+    shutil.copytree(tmp_path / "read", tmp_path / "copy")  # first by name
+    manifest = saved(grown(store.load(tmp_path / "read")[0], 16, 1), tmp_path / "b", settings())
+    assert {row["place"] for row in manifest["lineage"]} == {"read"}
+    shutil.rmtree(tmp_path / "read")
+    done = harness("task=verify", f"snapshot={tmp_path / 'b'}")
+    assert done.code == 0 and "needs: copy beside it" in done.out and "read beside" not in done.out

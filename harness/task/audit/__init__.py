@@ -12,7 +12,7 @@ from typing import Any
 
 from harness import config as configs
 from harness import machine, variants
-from harness.config import Config
+from harness.config import Config, PluginsConfig
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
@@ -55,7 +55,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if not points:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
-    auditable(points)
+    auditable(points, cfg.plugins)
     by = {signed(point, cfg.trusted) for point in points} if cfg.trusted else set()
     if cfg.trusted and sweep:
         by.add(signed(target, cfg.trusted, "sweep.json"))
@@ -149,9 +149,10 @@ def recorded_in(points: list[Path]) -> str:
     return f" ({span(took)} when recorded)" if took >= LONG else ""
 
 
-def auditable(points: list[Path]) -> None:
-    """Raise InputProblem when a point's task writes tables that are measured anew, most of times. What
-    counts is the configuration, since that is what would be run."""
+def auditable(points: list[Path], plugins: PluginsConfig | None = None) -> None:
+    """Raise InputProblem when a point's task writes tables that are measured anew, most of times, and where an option is
+    of its maker's own and not here. What counts is the configuration, since that is what would be run. plugins: what
+    the auditor trusts."""
     for point in points:
         said = str(read(point / "result.json").get("reason"))
         if TYPED in said and not (point / records.NAME).exists():
@@ -160,18 +161,19 @@ def auditable(points: list[Path]) -> None:
                 "task=verify snapshot=DIR checks the bytes of any of its turns, task=resume snapshot=DIR judges it."
             )
         try:
-            task = configs.recorded(point / ".hydra" / "config.yaml").task
+            config = configs.recorded(point / ".hydra" / "config.yaml", plugins)
         except (HarnessError, OSError, ValueError):
             continue  # named by `verified`, and never run
-        if task.name not in records.AUDITED:
+        if config.task.name not in records.AUDITED:
             raise InputProblem(
-                f"{shown(point)} records task={task.name}, whose figures are measured anew each time; "
+                f"{shown(point)} records task={config.task.name}, whose figures are measured anew each time; "
                 f"an audit takes a run of {', '.join(records.AUDITED)}."
             )
-        for key, group in CELLS.items():
-            if lacking := set(getattr(task, key, ())) - set(variants.options(group)):
+        asked = [(group, getattr(config.task, key, ())) for key, group in CELLS.items()]
+        for group, named in (*asked, ("cache", [config.cache.name])):
+            if lacking := set(named) - set(variants.options(group)):
                 raise InputProblem(
-                    f"{shown(point)} evaluates {group}={min(lacking)}, an option of its maker's own that is not here. "
+                    f"{shown(point)} has {group}={min(lacking)}, an option of its maker's own that is not here. "
                     "Say where it is: --config-dir DIR, the folder that was named then."
                 )
 
