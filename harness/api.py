@@ -301,8 +301,8 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`, `unsound`), `reason`, `metrics`,
     `noise`, `oracle`, and where it is worse than `equivalent` a `diagnosis` (`cause`, `layer`, `head`,
     `token`, `evidence`); printed, all of it in a sentence. Measures a noise floor and a float64 run
-    beside it. Mutates nothing. Raises ConfigProblem for an argument out of range, InputProblem for a state
-    that does not fit `model`. Sentences count steps from 1, numbers from 0 (`metrics["first_divergence"]`).
+    beside it. Mutates nothing. Raises InputProblem for an argument out of range, ConfigProblem for no such cache, and
+    UnsupportedModel for a state of another model. Steps: from 1, in numbers from 0 (`metrics["first_divergence"]`).
     """
     argument.check_model(model)
     argument.check_state(state)

@@ -72,6 +72,7 @@ MISTAKES = {
     "nowhere": (lambda m, s: harness.save_state(s, None), "out is None"),
     "from nowhere": (lambda m, s: harness.load_state(None), "source is None"),
     "no cache": (lambda m, s: harness.judge(m, s, cache=None), "cache is None"),
+    "a class of a cache": (lambda m, s: harness.judge(m, s, cache=dict), r"by a YAML or an entry point"),
     "no sampler": (lambda m, s: harness.capture_text(m, "a", sampling=None), "sampling is None"),
     "a key of a quantizer": (lambda m, s: harness.quantize_state(s, Coarse), "give group="),
     "a key of a policy": (lambda m, s: harness.prune_state(m, s, Forgetful, ratio=0.5), "give alpha="),

@@ -61,6 +61,7 @@ def test_options_and_files_agree() -> None:
     [
         ("dtype=float31", "float32"),
         ("dtype=float8", "possible. There is: float32, bfloat16, float16, float64."),
+        ("dtype=fp61", "possible. There is: bfloat16, float16, float32, float64."),
         ("cache=static cache.pad_prime=-1", "cache.pad_prime=-1 is too small"),
         ("device=gpu", "Did you mean 'cuda'?"),
         ("steps=0", "1 or more"),

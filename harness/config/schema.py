@@ -273,9 +273,8 @@ class Config:
             raise ConfigProblem(f"dtype={self.dtype} is not possible. Did you mean '{meant}'?")
         if self.dtype not in DTYPES:
             near = suggestion(self.dtype, DTYPES) if self.dtype[-2:].isdigit() else ""
-            raise ConfigProblem(
-                f"dtype={self.dtype} is not possible.{near} There is: {', '.join(DTYPES)}."
-            )
+            there = "" if "There is" in near else f" There is: {', '.join(DTYPES)}."
+            raise ConfigProblem(f"dtype={self.dtype} is not possible.{near}{there}")
         if not self.name or self.name.startswith(("/", "~")) or ".." in self.name.split("/"):
             raise ConfigProblem(
                 f"name={self.name} is not a folder below runs_dir={self.runs_dir}. For records "
