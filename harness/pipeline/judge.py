@@ -48,7 +48,9 @@ class Judgement:
     made: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Judgement({self.verdict}: {self.reason})"
+        meant = " on purpose" * bool(on_purpose(self.record() | self.made))
+        own = f", the state itself {self.itself['verdict']}" if self.itself else ""
+        return f"Judgement({self.verdict}{meant}{own}: {self.reason})"
 
     def __str__(self) -> str:
         told = self.record() | self.made
