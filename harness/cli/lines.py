@@ -77,6 +77,11 @@ def deleted(many: int) -> str:
     return f"MLflow:  {many} {whose} deleted there, and {stay} so (it lists them under State: Deleted)."
 
 
+def untold(why: str) -> str:
+    """That the tracking server has the points of a sweep and not what it came to. why: a sentence."""
+    return f"MLflow:  the sweep's own run is not complete there: {why.removesuffix('.')}; then resume it."
+
+
 def _unsaid(overrides: Sequence[str]) -> list[str]:
     """What would else happen in silence, a line each."""
     return [f"note:    {told}" for told in notes.of_sweep(overrides)]

@@ -87,7 +87,11 @@ def conclude() -> int:
             summary.closing(folder, rows, Watch.total, aged(points), problem is not None, spread)
         )
     )
+    untold = "not_uploaded" in record
+    if (why := (tracked or {}).get("reason")) and not untold:
+        print(lines.untold(why))
+        untold = True
     if tracked and (above := parent.known(folder)).get("uri"):
-        for label, words in store.places(above, "not_uploaded" in record):
+        for label, words in store.places(above, untold):
             print(f"{label + ':':<13} {words}")
     return max(int(row["exit_code"]) for row in rows)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from harness import interrupt
 from harness.errors import Unreachable
-from harness.snapshot.record import NAME, PENDING, read
+from harness.snapshot.record import NAME, PENDING
 from harness.snapshot.result import write_json
 from harness.track import (
     artifacts,
@@ -79,18 +79,23 @@ class Mlflow:
 
         Until that is complete `pending.json` lies in the folder, with the run id once there is one: who
         comes again continues that run; and with the rows of the runs below it. again: look for a run that
-        was created by a try that could not write its id down. Raises Unreachable.
+        was created by a try that could not write its id down. One that somebody has deleted meanwhile stays so. Raises
+        Unreachable.
         """
+        from mlflow.exceptions import MlflowException
+
         with self._reachable():
             orphans.settle(self, once=True)
         with self._reachable(), turn(folder) as done, self._ending() as begun:
             if done and parent.there(self.client, done["run_id"]):
                 return done
             with interrupt.held():
-                waiting, mine = _pending(folder), orphans.uploading(folder)
+                waiting, mine = parent.waiting(folder), orphans.uploading(folder)
                 run_id = waiting.get("run_id")  # of another server, where it moved to an empty one
                 if not run_id or not parent.there(self.client, run_id):
-                    run_id = self._begun(folder) if again else None
+                    run_id = parent.begun(self.client, self.experiment, folder) if again else None
+                elif parent.erased(self.client, run_id):
+                    return parent.left(folder, result, self._block(run_id, run_id))
                 if run_id:
                     self.client.set_tag(run_id, *next(iter(mine.items())))
                 else:
@@ -104,18 +109,26 @@ class Mlflow:
                 known = {**block, "reason": "upload not complete", "children": rows}
                 write_json(folder / PENDING, known)
                 write_json(folder / "result.json", {**result, "mlflow": block})
-            when = int((folder / NAME).stat().st_mtime * 1000)
-            self._fill(run_id, folder, result, when, watch, rows)
-            below = self._children(run_id, rows, folder, result, when)
-            if below:
-                self._note(run_id, folder, result, rows, below)
-            links.backwards(self.client, self.experiment, run_id, result, folder)
-            self.client.delete_tag(run_id, orphans.UPLOADING)
-            self.client.set_terminated(run_id, contents.status([result]), when)
-            if not contents.in_sweep(folder):  # of a sweep its end does
-                experiment.show(self.client, self.experiment)
+            try:
+                self._upload(run_id, folder, result, watch, rows)
+            except MlflowException:
+                if not parent.erased(self.client, run_id):
+                    raise
+                return parent.left(folder, result, block)
             (folder / PENDING).unlink()
         return block
+
+    def _upload(self, run_id: str, folder: Path, result: dict[str, Any], watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
+        when = int((folder / NAME).stat().st_mtime * 1000)
+        self._fill(run_id, folder, result, when, watch, rows)
+        below = self._children(run_id, rows, folder, result, when)
+        if below:
+            self._note(run_id, folder, result, rows, below)
+        links.backwards(self.client, self.experiment, run_id, result, folder)
+        self.client.delete_tag(run_id, orphans.UPLOADING)
+        self.client.set_terminated(run_id, contents.status([result]), when)
+        if not contents.in_sweep(folder):  # of a sweep its end does
+            experiment.show(self.client, self.experiment)
 
     def begin_sweep(self, folder: Path, name: str, tags: dict[str, str], began: int, asked: int | None) -> str:  # fmt: skip
         """A sweep's parent run, `RUNNING`: its own where the sweep in `folder` has one, else a new one.
@@ -281,12 +294,6 @@ class Mlflow:
     def _create(self, name: str, tags: dict[str, str], began: int | None = None) -> str:
         return self.client.create_run(self.experiment, began, tags, run_name=name).info.run_id
 
-    def _begun(self, folder: Path) -> str | None:
-        wanted = f"tags.record = '{contents.record_id(folder)}'"
-        there = self.client.search_runs([self.experiment], wanted)
-        cut = (r.info.run_id for r in there if r.info.status in ("RUNNING", "KILLED"))
-        return next(cut, None)
-
     def _fill(self, run_id: str, folder: Path, result: dict[str, Any], when: int, watch: Any, rows: list[dict[str, Any]]) -> None:  # fmt: skip
         usage.log(self.client, run_id, watch, contents.began(folder), when)
         inputs.note(self.client, self.experiment, run_id, folder, result)
@@ -341,10 +348,3 @@ class Mlflow:
         for start in range(0, max(len(figures), 1), BATCH):
             batch, chosen = figures[start : start + BATCH], [] if start else params
             self.client.log_batch(run_id, batch, [Param(*pair) for pair in chosen])
-
-
-def _pending(folder: Path) -> dict[str, Any]:
-    try:
-        return read(folder / PENDING)
-    except (OSError, ValueError):
-        return {}

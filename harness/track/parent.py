@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import Unreachable
 from harness.process import shown
-from harness.snapshot.record import read
+from harness.snapshot.record import PENDING, read
 from harness.snapshot.result import write_json
 from harness.track import contents, lists, provenance
 
@@ -155,7 +155,12 @@ def keep(folder: Path, block: dict[str, Any]) -> None:
 
 
 def of(client: Any, experiment: str, folder: Path) -> str | None:
-    """The parent run of the sweep in `folder`, also where its id could not be written down."""
+    """The parent run of the sweep in `folder`, also where its id could not be written down. Raises MlflowException where
+    somebody has deleted the experiment, which a run says of itself only."""
+    from mlflow.exceptions import MlflowException
+
+    if client.get_experiment(experiment).lifecycle_stage != "active":
+        raise MlflowException(f"The experiment {experiment} must be active. Current state is deleted")
     run_id = known(folder).get("run_id")
     if run_id and there(client, run_id):
         return run_id
@@ -176,6 +181,36 @@ def there(client: Any, run_id: str) -> Any:
         if problem.error_code == "RESOURCE_DOES_NOT_EXIST":
             return None
         raise
+
+
+def erased(client: Any, run_id: str) -> bool:
+    """Whether somebody has deleted this run, and not its experiment with all that is in it."""
+    run = client.get_run(run_id).info
+    above = client.get_experiment(run.experiment_id)
+    return bool(run.lifecycle_stage == "deleted" and above.lifecycle_stage == "active")
+
+
+def left(folder: Path, result: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
+    """The run `block` was deleted while it was uploaded: it stays so, and its folder waits for nothing more."""
+    write_json(folder / "result.json", {**result, "mlflow": block})
+    (folder / PENDING).unlink(missing_ok=True)
+    return block
+
+
+def waiting(folder: Path) -> dict[str, Any]:
+    """What a run knows of its upload that has not ended; empty where there is none."""
+    try:
+        return read(folder / PENDING)
+    except (OSError, ValueError):
+        return {}
+
+
+def begun(client: Any, experiment: str, folder: Path) -> str | None:
+    """The run of the record in `folder` of which a try was cut off that could not write its id down."""
+    wanted = f"tags.record = '{contents.record_id(folder)}'"
+    there = client.search_runs([experiment], wanted)
+    cut = (r.info.run_id for r in there if r.info.status in ("RUNNING", "KILLED"))
+    return next(cut, None)
 
 
 def adopt(client: Any, parent: str, points: dict[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -17,6 +17,7 @@ PACKAGES = {
 }  # by module
 DELETED = "this experiment was deleted there"
 GONE = re.compile(r"experiment (\d+) must be .* Current state is deleted")
+ERASED = re.compile(r"run (\w{32}) must be .* Current state is deleted")
 MODULE = re.compile(r"No module named '(\w+)")
 CODE = re.compile(r"too many (\d+) error responses|failed with error code (\d+)")
 _SAID = {
@@ -46,6 +47,9 @@ def plain(problem: Exception, uri: str = "ADDRESS") -> str:
     if found := GONE.search(text):
         place = shlex.quote(f"MLFLOW_TRACKING_URI={uri}")
         return f"{DELETED}; `env {place} mlflow experiments restore --experiment-id {found[1]}` restores it"
+    if found := ERASED.search(text):
+        place = shlex.quote(f"MLFLOW_TRACKING_URI={uri}")
+        return f"this run was deleted there; `env {place} mlflow runs restore --run-id {found[1]}` restores it"
     if "Databricks" in text:
         return _databricks()
     if module := MODULE.search(text):

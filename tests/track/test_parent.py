@@ -15,7 +15,7 @@ from harness.report.sweep import page as pages
 from harness.report.sweep import summary
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, lists, parent
+from harness.track import contents, lists, mlflow, parent
 from harness.track import provenance as place
 from harness.track.mlflow import PARTS
 
@@ -240,3 +240,43 @@ def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep
     above = client.create_run(client.get_run(ids[1]).info.experiment_id).info.run_id
     assert parent.adopt(client, above, {"0": ids[0], "1": ids[1]}) == ({"1": ids[1]}, [ids[0]])
     assert client.get_run(ids[1]).data.tags["mlflow.parentRunId"] == above
+
+
+def test_a_run_that_is_deleted_while_it_is_uploaded_stays_so_and_keeps_nothing_waiting(
+    sweep, monkeypatch
+):
+    """Before its upload went on, and in the middle of it: points beside it go up all the same."""
+    folder, runs, client = sweep
+    first = recorded(folder, runs, "0")
+    client.delete_run(first)
+    (folder / "0" / "pending.json").write_text(json.dumps({"run_id": first}))
+    log = mlflow.artifacts.log
+
+    def erase(client, run_id, place, *more):
+        client.delete_run(run_id)
+        log(client, run_id, place, *more)
+
+    monkeypatch.setattr(mlflow.artifacts, "log", erase)
+    (folder / "1" / "pending.json").write_text("{}")
+    assert track.upload([folder / "0", folder / "1"]) == ""
+    assert not [*folder.glob("*/pending.json")]
+    both = [read(folder / p / "result.json")["mlflow"]["run_id"] for p in "01"]
+    assert both[0] == first and len({*both}) == 2
+    assert concluded(folder)["deleted"] == both
+
+
+def test_a_sweep_whose_own_run_or_experiment_was_deleted_says_so_and_how_it_comes_back(sweep):
+    folder, runs, client = sweep
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=1000.0)
+    above = parent.known(folder)["run_id"]
+    client.delete_run(above)
+    why = concluded(folder)["reason"]
+    assert "this run was deleted there; `env MLFLOW_TRACKING_URI=" in why
+    assert f"mlflow runs restore --run-id {above}` restores it; then resume it." in lines.untold(
+        why
+    )
+    client.restore_run(above)
+    assert "reason" not in concluded(folder)
+    client.delete_experiment(client.get_run(above).info.experiment_id)
+    track.tracker(SETTINGS, str(runs)).retry()
+    assert "this experiment was deleted there; `env" in concluded(folder)["reason"]
