@@ -19,6 +19,7 @@ from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 
+from harness.config import tracking
 from harness.config.tracking import check_uri
 from harness.errors import ConfigProblem, HarnessError, Unreachable, suggestion
 from harness.machine import free
@@ -129,7 +130,10 @@ def page(store: Mlflow, server: str, run_id: str = "") -> str:
         return experiment.address(server, experiment_id)
     run = store.ask(lambda client: parent.there(client, run_id))
     if run is None:
-        raise ConfigProblem(f"run={run_id}: {store.shown} has no such run.")
+        whole = " An id has 32 digits." * (len(run_id) < 32)
+        told = tracking.told("mlflow", store.settings.uri, store.settings.experiment)
+        note = f" {told}." if told.startswith("MLFLOW_") else ""
+        raise ConfigProblem(f"run={run_id}: {store.shown} has no such run.{whole}{note}")
     return experiment.address(server, run.info.experiment_id, run_id)
 
 

@@ -160,7 +160,9 @@ def of(client: Any, experiment: str, folder: Path) -> str | None:
     from mlflow.exceptions import MlflowException
 
     if client.get_experiment(experiment).lifecycle_stage != "active":
-        raise MlflowException(f"The experiment {experiment} must be active. Current state is deleted")
+        raise MlflowException(
+            f"The experiment {experiment} must be active. Current state is deleted"
+        )
     run_id = known(folder).get("run_id")
     if run_id and there(client, run_id):
         return run_id

@@ -228,7 +228,7 @@ def test_one_run_is_opened_at_its_own_page(tmp_path):
         f"http://h:1/#/experiments/{number}/runs/{run}?"
     )
     assert run not in dashboard.page(store, "http://h:1")
-    with pytest.raises(ConfigProblem, match=r"run=5f: .* has no such run"):
+    with pytest.raises(ConfigProblem, match=r"run=5f: .* has no such run\. An id has 32 digits\.$"):
         dashboard.page(store, "http://h:1", "5f")
 
 

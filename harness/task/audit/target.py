@@ -38,7 +38,7 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         return path, None
     if not re.fullmatch("[0-9a-f]{32}", cfg.run):
         raise InputProblem(
-            f"run={cfg.run}: no such directory, and not the id of an MLflow run.{place.near(path)}"
+            f"run={cfg.run}: no such directory, and not the id of an MLflow run, which has 32 digits.{place.near(path)}"
         )
     run = lookup(cfg, cfg.run)
     known = run["tags"] if run else {}
