@@ -186,14 +186,14 @@ def test_what_an_older_version_did_not_tell_is_not_forged(store, recorded):
 
 @pytest.mark.parametrize("what, edit", [
     ("outcome", lambda c, r: c.set_tag(r, "outcome", "9 equivalent")),
-    ("verdict", lambda c, r: c.set_tag(r, "verdict", "9 equivalent")),  # an older sweep has one
-    ("name", lambda c, r: c.update_run(r, name="cache: 9 equivalent")),
+    pytest.param("verdict", lambda c, r: c.set_tag(r, "verdict", "9 equivalent"), marks=pytest.mark.slow),  # an older sweep has one
+    pytest.param("name", lambda c, r: c.update_run(r, name="cache: 9 equivalent"), marks=pytest.mark.slow),
     ("sweep/failed", lambda c, r: c.log_metric(r, "sweep/failed", 0.0)),
-    ("sweep/largest_max_abs_diff", lambda c, r: c.log_metric(r, "sweep/largest_max_abs_diff", 9.0)),
+    pytest.param("sweep/largest_max_abs_diff", lambda c, r: c.log_metric(r, "sweep/largest_max_abs_diff", 9.0), marks=pytest.mark.slow),
     ("status", lambda c, r: c.set_terminated(r, "FINISHED")),
-    ("exit_code", lambda c, r: c.set_tag(r, "exit_code", "0")),
+    pytest.param("exit_code", lambda c, r: c.set_tag(r, "exit_code", "0"), marks=pytest.mark.slow),
     ("best", lambda c, r: c.set_tag(r, "best", "view")),
-    ("best/stored_bytes", lambda c, r: c.log_metric(r, "best/stored_bytes", 9.0)),
+    pytest.param("best/stored_bytes", lambda c, r: c.log_metric(r, "best/stored_bytes", 9.0), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_sweeps_own_run_is_compared(above, swept, what, edit):
     cfg, client = above

@@ -56,6 +56,9 @@ def model(request, gpt2) -> tuple[list[str], str]:
     return ["model=path", f"model.path='{gpt2}'"], str(gpt2)
 
 
+@pytest.mark.parametrize(
+    "model", ["tiny", pytest.param("gpt2", marks=pytest.mark.slow)], indirect=True
+)
 def test_the_quick_start_runs_as_written(harness, place, model) -> None:
     for line in QUICK_START.strip().splitlines():
         done = harness(*shlex.split(line), *model[0], "compare=lossy")
