@@ -94,7 +94,9 @@ def lanes_of(axis: Any, ys: list[float], near: float = MARK) -> list[int]:
     axis has its limits. near: points."""
     spots = axis.transData.transform([(0.0, y) for y in ys]) if ys else []
     numbers = [0] * len(ys)
-    for number, lane in enumerate(_lanes([float(y) * 72 / axis.figure.dpi for _, y in spots])):
+    for number, lane in enumerate(
+        _lanes([float(y) * 72 / axis.figure.dpi for _, y in spots], near)
+    ):
         for place in lane:
             numbers[place] = number
     return numbers

@@ -213,10 +213,8 @@ def _joined(axis: Any, mine: list[tuple[float, float]], ink: str) -> None:
 
 def _foot(axis: Any, nothing: float) -> None:
     """A lane below the axis proper, its one tick says what it holds at most."""
-    low, most = (
-        axis.get_ylim()[0],
-        f"\u2264 {plots.tick(plots.steps(nothing, 10 * nothing, plots.BETWEEN)[0])}",
-    )
+    low, round_ = axis.get_ylim()[0], plots.steps(nothing, 10 * nothing, plots.BETWEEN)[0]
+    most = f"\u2264 {plots.tick(round_)}"
     axis.axhspan(low, -low, color=INK, alpha=0.06, linewidth=0)
     ticks = list(axis.get_yticks())
     written = axis.yaxis.get_major_formatter()

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.axes import Axes
 from sweeps import points
 
-from harness.report.picture import plots
+from harness.report.picture import axes, plots
 from harness.report.sweep import panels, roles, scatter
 
 DTYPES = {"float32": 1e-9, "bfloat16": 1e-3, "float16": 1e-5, "float64": 0.0}
@@ -42,3 +42,12 @@ def test_names_of_noise_floors_that_would_overprint_one_another_stand_together(m
     axis.set_ylim(0, 100)
     scatter._noise(axis, {"float32": 10.0, "bfloat16": 60.0, "float64": 13.0}, [])
     assert sorted(names) == ["bfloat16", "float32, float64"] and len(axis.lines) == 3
+
+
+def test_names_that_would_overprint_share_a_lane_where_marks_would_not():
+    _, (axis,) = plots.figure(3, 2)
+    axis.set_ylim(0, 100)
+    point = 100 / (axis.bbox.height * 72 / axis.figure.dpi)
+    heights = [50, 50 + 8 * point]
+    assert len({*axes.lanes_of(axis, heights)}) == 2
+    assert len({*axes.lanes_of(axis, heights, scatter.NAME)}) == 1
