@@ -11,7 +11,7 @@ import torch
 from harness.cache import library
 from harness.cache.base import check_fit
 from harness.cache.library import Replay
-from harness.capture import positions_of, vocabulary
+from harness.capture import new_cache, positions_of, vocabulary
 from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
@@ -49,6 +49,8 @@ def wrap(model: Any, tokenizer: Any) -> Loaded:
     if (folder / "config.json").is_file() and not hasattr(model, "peft_config"):
         loaded.origin |= {"option": "path", "path": str(folder.absolute())}
     loaded.origin["parameters"] = sum(p.numel() for p in model.parameters())
+    if loaded.hides_arguments:  # nothing that asks for its cache could go on
+        new_cache(loaded)
     return loaded
 
 

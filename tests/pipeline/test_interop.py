@@ -1,6 +1,7 @@
 """A model, a cache and `generate` of the user's own: the same tokens as never interrupted."""
 
 import copy
+import functools
 from collections.abc import Iterator
 
 import pytest
@@ -170,7 +171,53 @@ def test_a_forward_that_hides_its_arguments_is_the_class_s_own_or_told(mine, mon
 
     monkeypatch.setattr(model, "__class__", Hiding)
     with pytest.raises(UnsupportedModel, match=r"Hiding\.forward names none of its arguments"):
-        harness.capture_text(harness.wrap(model, tokenizer), "let k be 5 .")
+        harness.wrap(model, tokenizer)
+
+
+def turned(logits: torch.Tensor) -> torch.Tensor:
+    """Another most likely token wherever there was one."""
+    return logits.roll(1, -1)
+
+
+class Turning(LlamaForCausalLM):
+    """A model of one's own that the library's class does most of the work for."""
+
+    def forward(
+        self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, **more
+    ):
+        out = super().forward(input_ids, attention_mask, position_ids, past_key_values, **more)
+        out.logits = turned(out.logits)
+        return out
+
+
+def negated(forward):
+    @functools.wraps(forward)  # so that it passes for the library's by name
+    def wrapped(self, *args, **more):
+        return -1 * forward(self, *args, **more)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("own", ["class", "block", "norm"])
+def test_a_forward_of_ones_own_is_the_one_that_generates(mine, monkeypatch, own) -> None:
+    """What is written out here after the library's code would pass it by, and say other tokens."""
+    model, tokenizer = mine
+    ids = tokenizer("let k be 5 . the bird sang . what is k ?", return_tensors="pt").input_ids
+    plain = model.generate(ids, max_new_tokens=8, do_sample=False)
+    if own == "class":
+        monkeypatch.setattr(model, "__class__", Turning)
+    else:
+        kind = type(model.model.layers[0].mlp if own == "block" else model.model.norm)
+        monkeypatch.setattr(kind, "forward", negated(kind.forward))
+    wrapped = harness.wrap(model, tokenizer)
+    state = harness.from_cache(wrapped, filled(model, ids), ids)
+    said = harness.resume(wrapped, state, "", steps=8)
+    "".join(said)
+    mine_said = model.generate(ids, max_new_tokens=8, do_sample=False)
+    assert said.ids == mine_said[0, ids.shape[1] :].tolist() and not torch.equal(mine_said, plain)
+    assert harness.judge(wrapped, state, steps=4).verdict in ("exact", "equivalent")
+    with pytest.raises(UnsupportedModel, match="a class or a forward of its own"):
+        harness.judge(wrapped, state, steps=1, cache="manual")
 
 
 def test_what_is_no_model_gets_no_cache(mine) -> None:

@@ -6,9 +6,11 @@ and asks `memory` for attention, layer by layer; it never sees the cache itself.
 
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from harness.cache.base import ReadOnlyDecoder, check_complete, check_heads, heads_of
 from harness.cache.manual.captured import Captured, recordable
@@ -16,6 +18,8 @@ from harness.cache.memory import Memory
 from harness.errors import UnsupportedModel
 from harness.snapshot.state import FULL, SLIDING, State
 
+# where the code lies that this one is written after
+LIBRARIES = tuple(str(Path(library.__file__).parent) for library in (torch, transformers))
 # transformers model_type -> the file of its family in this folder
 FAMILIES = {
     "llama": "llama",
@@ -55,7 +59,7 @@ class Manual(ReadOnlyDecoder):
             )
         if (path := _passed_by(loaded.model)) is not None:
             raise UnsupportedModel(
-                f"cache=manual cannot serve this model: '{path}' has a hook or a class of its own, "
+                f"cache=manual cannot serve this model: '{path}' has a hook, a class or a forward of its own, "
                 "which a forward that is written out would pass by. Use cache=view."
             )
         check_heads(state, getattr(family, "heads", heads_of)(loaded.text_config))
@@ -89,15 +93,29 @@ class Manual(ReadOnlyDecoder):
 
 def _passed_by(model: Any) -> str | None:
     """Path of a module that is not called here, and that somebody listens to, has wrapped or has
-    exchanged for a class of their own. Projections, activations and embeddings are called."""
+    exchanged for a class or a forward of their own. Projections, activations and embeddings are called."""
+    body = model.get_decoder()
     for path, module in model.named_modules():
-        block = path.rpartition(".")[2]
+        block, norm = path.rpartition(".")[2], "norm" in type(module).__name__.lower()
         opened = block in ("self_attn", "attn", "mlp") or block.isdigit()
         exchanged = opened and type(module).__module__.partition(".")[0] not in ("torch", "transformers")  # fmt: skip
-        whole = bool(module._modules) or "norm" in type(module).__name__.lower()
-        if exchanged or (whole and _listened(module)):
+        ours = exchanged or ((opened or norm or module in (model, body)) and _written(module))
+        whole = bool(module._modules) or norm
+        if ours or (whole and _listened(module)):
             return path or type(module).__name__
     return None
+
+
+def _written(module: Any) -> bool:
+    """Whether the forward of its class is not the library's: a subclass has one, or somebody put it there. What wraps
+    another passes for it by name, so its code is looked at, and the other's."""
+    forward = type(module).forward
+    while forward is not None:
+        code = getattr(forward, "__code__", None)
+        if code is None or not code.co_filename.startswith(LIBRARIES):
+            return True
+        forward = getattr(forward, "__wrapped__", None)
+    return False
 
 
 def _listened(module: Any) -> bool:
