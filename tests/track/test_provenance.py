@@ -50,6 +50,9 @@ def test_the_sweep_of_another_directory_is_not_taken_for_this_one(here, tmp_path
             self.data = type("D", (), {"tags": tags})
 
     class Client:
+        def get_experiment(self, _: str) -> object:
+            return type("E", (), {"lifecycle_stage": "active"})
+
         def search_runs(self, *_: object) -> list[Run]:
             mine = parent.tags(here)
             return [Run("theirs", {**mine, "directory": "/home/other"}), Run("mine", mine)]
