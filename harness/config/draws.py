@@ -6,10 +6,7 @@ from typing import Any
 
 from harness.config.sampling import most_likely
 
-SHARE, FIRST = (
-    "same_draws",
-    "first_other_draw",
-)  # columns of a sweep's table, and figures of a tracker
+SHARE, FIRST = "same_draws", "first_other_draw"  # columns of a sweep's table
 
 
 def others(result: Mapping[str, Any]) -> list[int]:

@@ -297,9 +297,8 @@ def _base(state: State, target: Path, form: tuple[str, str | None], access: Acce
     siblings = lineage.Siblings(target.absolute().parent)
     read = _read_from.get(state.parent, Path())
     hint = read.name if read.parent == siblings.folder else None
-    every = [
-        p for p in siblings.every(state.parent, hint) if p.name != target.name
-    ]  # it is replaced
+    # what lies at `target` is replaced
+    every = [p for p in siblings.every(state.parent, hint) if p.name != target.name]
     bases = (_based(parent, form, access, len(every) > 1) for parent in every)
     return next((base for base in bases if base), None)
 

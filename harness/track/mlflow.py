@@ -111,8 +111,8 @@ class Mlflow:
                 write_json(folder / "result.json", {**result, "mlflow": block})
             try:
                 self._upload(run_id, folder, result, watch, rows)
-            except MlflowException:
-                if not parent.erased(self.client, run_id):
+            except MlflowException as problem:
+                if problem.error_code != parent.DELETED or not parent.erased(self.client, run_id):
                     raise
                 return parent.left(folder, result, block)
             (folder / PENDING).unlink()

@@ -6,6 +6,7 @@ and asks `memory` for attention, layer by layer; it never sees the cache itself.
 
 from functools import partial
 from importlib import import_module
+from os import sep
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from harness.errors import UnsupportedModel
 from harness.snapshot.state import FULL, SLIDING, State
 
 # where the code lies that this one is written after
-LIBRARIES = tuple(str(Path(library.__file__).parent) for library in (torch, transformers))
+LIBRARIES = tuple(f"{Path(str(library.__file__)).parent}{sep}" for library in (torch, transformers))
 # transformers model_type -> the file of its family in this folder
 FAMILIES = {
     "llama": "llama",

@@ -70,12 +70,14 @@ def conclusion(folder: Path, points: list[Row]) -> str:
     far = choice.reach([*filter(None, winners)])
     axes = varied(points)
     mute = [p for p in points if (rows := known.get(p["point"])) and not full(rows)["value"]]
-    lost = (
-        f" Nothing can be told of {_where(mute, points, axes)}: the full cache answers none there."
+    told = [f"{choice.CHOICE}{far}: {said}."]
+    if mute:
+        where = _where(mute, points, axes)
+        told.append(f"Nothing can be told of {where}: the full cache answers none there.")
+    told.append(
+        f"The full cache answers {_spread([*map(full, tables)])}{' elsewhere' * bool(mute)}."
     )
-    there = f"The full cache answers {_spread([*map(full, tables)])}{' elsewhere' * bool(mute)}."
-    told = f"{choice.CHOICE}{far}: {said}.{lost * bool(mute)} {there}"
-    return " ".join([told, *unmoved(folder, points, axes)])
+    return " ".join([*told, *unmoved(folder, points, axes)])
 
 
 def _where(some: list[Row], points: list[Row], axes: list[str]) -> str:

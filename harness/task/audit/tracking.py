@@ -158,9 +158,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     seen = wording.seen(rows)
     tables = [table, summary.markdown(rows, ways, each=True), summary.markdown(seen, ways)]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
-    plain = summary.measured(
-        rows, ways
-    )  # what was told where one point alone is beside the full cache
+    plain = summary.measured(rows, ways)  # of one point alone beside the full cache, once
     missing = len(rows) < (asked or 0)
     marked = list(summary.winners(rows, ways)[0])
     alike = seeds.alike(rows, variation.varied(rows, ways), marked)
