@@ -16,8 +16,8 @@ The functions, all of them:
     capture_text, from_cache     a State, of a text or of a cache that was filled elsewhere
     save_state, load_state       to a directory and back, every byte verified
     resume                       go on, token by token
-    judge                        is it the same thought?
-    prune_state, quantize_state  fewer tokens, fewer bytes: by an option's name or a class of yours
+    judge                        is it the same thought? `.good`, and printed why
+    prune_state, quantize_state  fewer tokens, fewer bytes: by an option's name or a class of yours (as `format=`, `cache=`)
     to_cache                     back to `model.generate(past_key_values=...)`
 
 `help(harness.judge)` and the others say shapes and errors; `except harness.HarnessError` catches every one

@@ -1,16 +1,13 @@
 """The Python API: the command line's jobs as functions.
 
-    import harness
+import harness
 
-    model = harness.load_model("tiny")
-    state = harness.capture_text(model, "let k be 5 . the bird sang .")
-    harness.save_state(state, "runs/mine")
-    state = harness.load_state("runs/mine", model)
-    for piece in harness.resume(model, state, " what is k ?", steps=8):
-        print(piece, end="")
-    print(harness.judge(model, state).verdict)
-
-A State is immutable: none of these functions changes the one it is given.
+model = harness.load_model("tiny")
+state = harness.capture_text(model, "let k be 5 . the bird sang .")
+harness.save_state(state, "runs/mine")
+state = harness.load_state("runs/mine", model)
+print("".join(harness.resume(model, state, " what is k ?", steps=8)))
+print(harness.judge(model, state).good)  # a State is immutable: nothing here changes the one it is given
 """
 
 from collections.abc import Sequence
@@ -20,6 +17,7 @@ from typing import Any
 import torch
 
 from harness import config
+from harness.cache.base import check_fit
 from harness.capture import check_length
 from harness.errors import InputProblem
 from harness.model.declared import declared
@@ -33,6 +31,7 @@ from harness.pipeline.drive import rebuilt
 from harness.pipeline.format import reads, settings_of
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
+from harness.pipeline.own_cache import cache_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.rope_switch import decoder
@@ -243,7 +242,7 @@ def resume(
     state: State | str | Path,
     text: str | Sequence[str] = "",
     steps: int = 32,
-    cache: str = "auto",
+    cache: str | type = "auto",
     sampling: str | None = None,
     seed: int | None = None,
     trusted: Sequence[str | Path] = (),
@@ -256,15 +255,15 @@ def resume(
     sequence or a `stop` text. `state` is only read; for the place of a snapshot it is `load_state`
     with `trusted` and `decrypt`.
 
-    text: the same for every row of a batch, or one per row, of as many tokens each. cache: an
-    implementation's name, or `auto`: the fastest that never touches the past. sampling: `greedy`,
+    text: the same for every row of a batch, or one per row, of as many tokens each. cache: an option of the group
+    `cache`, `auto` for the fastest that never touches the past, or a class of yours below `harness.cache.Decoder`. sampling: `greedy`,
     `sample` or `generation_config`, with `options` by the library's own names (`top_p`, `stop`,
     `no_repeat_ngram_size`, ...); None goes on with the sampler that `state` was saved with, `options`
     in place of its values. The saved generator goes on unless `seed` is given. at: go back first, to
     where so many tokens had been processed; `source`, the snapshot that `state` was loaded from, is
     where windows and recurrent layers find a nearer start than the first token. Raises
     UnsupportedModel when the cache cannot serve the model, InputProblem beyond the model's positions,
-    for an `at` that `state` does not have and for texts of unequal length, ConfigProblem for bad settings.
+    for an `at` that `state` does not have and texts of unequal length, ConfigProblem for bad settings.
     """
     argument.check_model(model)
     argument.place_of("decrypt", decrypt)
@@ -276,45 +275,45 @@ def resume(
         state = load_state(state, model, trusted=trusted, decrypt=decrypt)
     argument.check_state(state)
     argument.check_count("steps", steps, 0)
-    argument.check_name("cache", cache, "auto, manual, ...")
+    option = cache_of(cache)
+    check_fit(model, state)
     if seed is not None:
         argument.check_count("seed", seed, 0)
     if at is not None:
         argument.check_count("at", at, 1)
         lineage = () if source is None else checkpoints(Path(source).expanduser())
-        state = rewound(model, state, at, config.CacheConfig(name=cache), lineage).state
+        state = rewound(model, state, at, option, lineage).state
     state = _known(model, state)
     told, line = sampled(state.documents, sampling, seed, options)
     session = _session(model, seed or 0, sampling=told)
     prompt = argument.prompt_of(model, state, text)
     added = 0 if prompt is None else prompt.shape[1]
     check_length(model, int(state.next_position.max()), added + steps)
-    runner = decoder(model, state, config.CacheConfig(name=cache))
+    runner = decoder(model, state, option)
     return Resumed(model, runner, session.sampler(state), prompt, steps, line)
 
 
 @python_says
 @on_terminal()
-def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> Judgement:
+def judge(model: Loaded, state: State, steps: int = 16, cache: str | type = "auto") -> Judgement:
     """Continue `state` greedily and judge it against a run recomputed from its token buffer.
 
-    Returns `verdict` (`exact`, `equivalent`, `drifted`, `diverged`, `unsound`), `reason`, `metrics`,
-    `noise`, `oracle`, and where it is worse than `equivalent` a `diagnosis` (`cause`, `layer`, `head`,
-    `token`, `evidence`); printed, all of it in a sentence. Measures a noise floor and a float64 run
-    beside it. Mutates nothing. Raises InputProblem for an argument out of range, ConfigProblem for no such cache, and
-    UnsupportedModel for a state of another model. Steps: from 1, in numbers from 0 (`metrics["first_divergence"]`).
+    Returns `good` (a pruned or a quantized state is, where its cache goes on with what was kept), `verdict` (`exact`, `equivalent`,
+    `drifted`, `diverged`, `unsound`: beside the full cache), `reason`, `metrics`, `noise`, `oracle`, and where it is worse than
+    `equivalent` a `diagnosis` (`cause`, `layer`, `head`, `token`, `evidence`); printed, all of it in sentences. cache: as in `resume`.
+    Mutates nothing. Raises InputProblem for an argument out of range, ConfigProblem for no such cache, UnsupportedModel
+    for a state of another model. Steps: from 1, in numbers from 0 (`metrics["first_divergence"]`).
     """
     argument.check_model(model)
     argument.check_state(state)
     argument.check_count("steps", steps, 1)
-    argument.check_name("cache", cache, "auto, manual, ...")
+    option = cache_of(cache)
     argument.check_fits(model, state, steps)
     state, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
     drive.aside(model, state)
-    option = config.CacheConfig(name=cache)
     runner = decoder(model, state, option)
     path = drive.drive(runner, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
@@ -322,7 +321,7 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str = "auto") -> 
     judgement = beside(judgement, model, state, Way.of(runner, option), path, settings)
     if judgement.verdict in GOOD and not judgement.broken:
         return judgement
-    lossless = "" if state.pruned or state.quantized else cache
+    lossless = "" if state.pruned or state.quantized else option.name
     return diagnosed(judgement, model, state, waived, reference.fed, lossless)
 
 

@@ -85,7 +85,7 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
             if whose := blame.author(problem):  # a class that the caller passed
                 kind = type(problem).__name__
                 raise ConfigProblem(
-                    f"unexpected {kind}: {problem}. It came from {whose}"
+                    f"unexpected {kind}: {str(problem).rstrip('.')}. It came from {whose}"
                 ) from problem
             raise
 

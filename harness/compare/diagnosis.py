@@ -18,6 +18,7 @@ from harness.compare.picture import (
     MARGIN,
     Recomputed,
     aligned,
+    much,
     other_layer,
     picture_of,
     stepped,
@@ -126,13 +127,7 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
     said = f"head {numbers}" if not heads[1:] else f"heads {numbers}"
     if 1 < len(heads) == state.layers[layer].key.shape[1]:
         said = "every head"
-    worst = "up to " if heads[1:] else ""
-    much = (
-        f"{off / MARGIN:.3g} steps of the codes"
-        if coded
-        else f"{off:.3g} times the noise of this layer's keys and values"
-    )
-    where = f"first at layer {layer}, {said}, token {token}: {worst}{much}"
+    where = f"first at layer {layer}, {said}, token {token}: {much(off, coded, bool(heads[1:]))}"
     return Diagnosis(cause, element, f"{evidence}; {where}", layer, heads[0], token, picture)
 
 

@@ -12,6 +12,8 @@ from harness.snapshot.state import LayerState, State
 
 MARGIN = 8.0  # how often the noise, the largest of a few draws, may be exceeded; the proof's own
 
+BEYOND = 1e300  # how far off what is no number counts as
+
 
 @dataclass(frozen=True)
 class Recomputed:
@@ -50,6 +52,16 @@ def _steps(codes: Codes) -> float:
     if codes.codes.dtype.is_floating_point:
         return 1 / torch.finfo(codes.codes.dtype).eps
     return 2 ** (codes.bits - 1) - 1
+
+
+def much(off: float, coded: bool, several: bool) -> str:
+    """How far the worst of some rows is `off`, in words. coded: in steps of codes; several: of more heads than one."""
+    if off >= BEYOND:
+        return "no numbers (NaN or infinite)"
+    worst = "up to " if several else ""
+    if coded:
+        return f"{worst}{off / MARGIN:.3g} steps of the codes"
+    return f"{worst}{off:.3g} times the noise of this layer's keys and values"
 
 
 def aligned(pair: Pair, layer: LayerState) -> Pair:
@@ -103,7 +115,7 @@ def picture_of(
             (a.double() - b.double()).abs().nan_to_num(nan=torch.inf).amax(-1) * real / floors[part]
             for part, a, b in zip(("key", "value"), (layer.key, layer.value), expected, strict=True)
         ]
-        error = torch.stack(errors).amax((0, 1)).nan_to_num(nan=0.0, posinf=1e300)  # [heads, rows]
+        error = torch.stack(errors).amax((0, 1)).nan_to_num(nan=0.0, posinf=BEYOND)  # [heads, rows]
         rows = error.amax(0).tolist()
         picture.append(rows)
         if first is None and max(rows) > MARGIN:
@@ -115,10 +127,10 @@ def picture_of(
 def _off(stored: torch.Tensor, expected: torch.Tensor | None, floor: float) -> float:
     """How many noise floors apart."""
     if expected is None or stored.shape != expected.shape:
-        return 1e300
+        return BEYOND
     compared = ~expected.isnan()  # not where a row of a batch is padding
     gap = float((stored.double() - expected.double()).abs()[compared].max())
-    return gap / floor if gap == gap else 1e300
+    return gap / floor if gap == gap else BEYOND
 
 
 def worn(state: State, right: Recomputed) -> tuple[int, str, float] | None:

@@ -24,7 +24,7 @@ def declared(source: str, revision: str | None, attention: str) -> config.ModelC
         return option
     if source.startswith(("/", ".", "~")):
         raise InputProblem(f"{source}: there is no such directory. Check the path.")
-    if "/" not in source and (near := get_close_matches(source, known, n=1, cutoff=0.8)):
+    if "/" not in source and (near := get_close_matches(source, known, n=1, cutoff=0.7)):
         raise InputProblem(
             f"'{source}' is neither a model of ours nor a directory. Did you mean '{near[0]}'?"
         )

@@ -147,12 +147,7 @@ def place_of(name: str, value: Any) -> str | None:
 def check_name(name: str, value: Any, such_as: str) -> None:
     """Raise InputProblem for an argument `name` that is no name of an option."""
     if not isinstance(value, str):
-        own = (
-            " A class of your own becomes one by a YAML or an entry point: harness/EXTENDING.md."
-            if isinstance(value, type)
-            else ""
-        )
-        raise InputProblem(f"{name} is {value!r}: give the name of one ({such_as}).{own}")
+        raise InputProblem(f"{name} is {value!r}: give the name of one ({such_as}).")
 
 
 def plain(value: Any) -> Any:

@@ -42,7 +42,7 @@ class Resumed(Iterator[Any]):
         self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
         self.rows: list[list[int]] = [[] for _ in self._seen]
         self._streams = [Stream(model.tokenizer) for _ in self.rows]
-        self._warned = False
+        self._warned = self._lost = False
         sampler.begin(decoder.state, 0 if prompt is None else prompt.shape[1])
 
     def __repr__(self) -> str:
@@ -78,6 +78,7 @@ class Resumed(Iterator[Any]):
             self._prompt = None
         while self._left > 0 and not bool((ended := self._sampler.ended(self._seen)).all()):
             over = ended.tolist()
+            self._warn_of_nothing()
             token = self._sampler.choose(self._logits, self._seen)
             self._feed(token)
             self._left -= 1
@@ -101,6 +102,16 @@ class Resumed(Iterator[Any]):
             self._warned = True
             warnings.warn(
                 f"{without} of {len(every)} generated ids have no text in this tokenizer: `ids` holds them all.",
+                stacklevel=4,
+            )
+
+    def _warn_of_nothing(self) -> None:
+        """Say once that what is chosen from here on is chosen from no numbers."""
+        if not self._lost and bool(self._logits.isnan().any()):
+            self._lost = True
+            warnings.warn(
+                "the logits are not numbers (NaN), so what is generated from here on means nothing: "
+                "harness.judge(model, state) says where it begins.",
                 stacklevel=4,
             )
 

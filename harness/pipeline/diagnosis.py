@@ -19,6 +19,7 @@ from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import largest, noise
 from harness.pipeline.past import ASLEEP
 from harness.snapshot.history import since
+from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import LayerState, State
 
 
@@ -93,7 +94,12 @@ def diagnosed(
     """
     told = _why(judgement, loaded, state, waived, fed, cache)
     judgement = replace(judgement, diagnosis=told.document())
-    if judgement.broken or not judgement.itself or told.layer is None or not _chosen(loaded, state):
+    if (
+        _parted(judgement)
+        or not judgement.itself
+        or told.layer is None
+        or not _chosen(loaded, state)
+    ):
         return judgement
     reason = f"the pruned state does not hold what its ids give: {told.evidence}"
     wrong = {
@@ -102,6 +108,11 @@ def diagnosed(
         "required": judgement.itself["required"],
     }
     return replace(judgement, itself=dict.fromkeys(judgement.itself) | wrong)
+
+
+def _parted(judgement: Judgement) -> bool:
+    """Whether a cache does not go on with a pruned or a quantized state as another does."""
+    return judgement.itself.get("verdict", UNJUDGED) not in (*GOOD, UNJUDGED)
 
 
 def _chosen(loaded: Loaded, state: State) -> bool:
@@ -133,7 +144,9 @@ def _why(
     )
     meant = (diagnosis.NOTHING, diagnosis.COARSE, diagnosis.CODED, diagnosis.dropped(state))
     itself = judgement.itself  # of a state that came back bit for bit no K/V is to blame
-    if judgement.broken and (told.evidence.startswith(meant) or itself.get("cause") == "identity"):
+    if _parted(judgement) and (
+        told.evidence.startswith(meant) or itself.get("cause") == "identity"
+    ):
         cause, element = itself.get("cause", "cache"), itself.get("element", told.element)
         return replace(told, cause=cause, element=element, evidence=itself["reason"])
     if cache and told.evidence == diagnosis.NOTHING and judgement.reason.startswith(ASLEEP):

@@ -24,11 +24,17 @@ from harness.snapshot.state import State
 
 COMPOSED = 100.0  # no order of the same sums makes so much of an error
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
+UNTOLD = (UNJUDGED, "unsound")
+STRANGE = (
+    "What the codes give back is no nearer to its own tokens than to others: a fault of the quantizer, or too few levels "
+    "for these keys and values"
+)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Everything that `result.json` says about equivalence; printed, it is the sentence for a person.
+    """Everything that `result.json` says about equivalence; printed, it is the sentence for a person. `good` and `broken`
+    are what a test asks; `verdict` is beside the full cache, which pruning and quantizing part from on purpose.
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
     (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
     `equivalent`: cause, element, layer, head, token, evidence. itself: a pruned or a quantized state
@@ -46,21 +52,44 @@ class Judgement:
     diagnosis: dict[str, Any] = field(default_factory=dict)
     itself: dict[str, Any] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
+    __hash__ = None  # type: ignore[assignment]  # its figures are dicts
 
     def __repr__(self) -> str:
-        meant = " on purpose" * bool(on_purpose(self.record() | self.made))
+        meant = " on purpose" * bool(on_purpose(self.record() | self.made) and not self._strange)
         own = f", the state itself {self.itself['verdict']}" if self.itself else ""
         return f"Judgement({self.verdict}{meant}{own}: {self.reason})"
 
     def __str__(self) -> str:
         told = self.record() | self.made
-        why = "\n{cause}: {evidence}" if self.diagnosis and not on_purpose(told) else ""
-        return conclusion(told) + why.format_map(self.diagnosis)
+        meant = on_purpose(told)
+        why = "\n{cause}: {evidence}" if self.diagnosis and not meant else ""
+        if self._strange:
+            why = f"\n{STRANGE}: {{evidence}}"
+        beside = f" Verdict beside the full cache: {self.verdict}." if meant else ""
+        return conclusion(told) + beside + why.format_map(self.diagnosis)
+
+    @property
+    def good(self) -> bool:
+        """Whether it goes on as it was: `exact` or `equivalent`; of a pruned or a quantized state, whether what was kept
+        does, under this cache and another, and is that of its tokens, however far the full cache is from it."""
+        return self._own in GOOD and not self._strange
 
     @property
     def broken(self) -> bool:
-        """Whether the cache does not continue the state itself, whatever a pruning did to that."""
-        return self.itself.get("verdict", UNJUDGED) not in (*GOOD, UNJUDGED)
+        """Whether it does not go on as it was. Neither this nor `good` where nothing could be told: of an `unsound`
+        model, of a pruned state that no other cache serves."""
+        return self._own not in (*GOOD, *UNTOLD) or self._strange
+
+    @property
+    def _own(self) -> str:
+        """The verdict on the state itself, whatever a pruning did to it."""
+        return str(self.itself.get("verdict", self.verdict))
+
+    @property
+    def _strange(self) -> bool:
+        """Whether the codes of a quantized state are no nearer to their own tokens than to others."""
+        seen = self.diagnosis.get("cause", "rounding") not in ("rounding", "routing")
+        return bool(self.made.get("codes_alone") and seen and self.diagnosis["layer"] is not None)
 
     def record(self) -> dict[str, Any]:
         """These fields under the names of `result.json`."""
@@ -147,6 +176,7 @@ def judge(
             "pruned": state.pruned,
             "quantization": {},
             **history.coded(state),
+            "codes_alone": all(s.coded for layer in state.layers for s in layer.segments),
             "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens},
         },
     )

@@ -15,10 +15,11 @@ from typing import Any
 
 from harness import config
 from harness.config import SaveConfig
-from harness.errors import HarnessError, InputProblem, SnapshotInvalid
+from harness.errors import ConfigProblem, HarnessError, InputProblem, SnapshotInvalid
 from harness.save import atomic, envelope, lineage, mapped, registry, remote, room, writer
 from harness.save.access import Access, current, using
 from harness.save.assembly import assemble
+from harness.save.base import Format
 from harness.save.envelope import folder as opened_folder
 from harness.save.envelope import own_manifest
 from harness.save.files import Folder
@@ -53,7 +54,7 @@ def save(
     take. access: the job's, unless given. The manifest is validated before anything becomes
     visible. Raises InputProblem when the place cannot be written, has no room or holds a snapshot
     that is not to be replaced, SnapshotInvalid for a state that breaks the manifest's rules or is
-    mapped from a file that was edited.
+    mapped from a file that was edited; ConfigProblem for a format from outside that does not read back what it wrote.
     """
     settings = config.completed("save", settings)
     form, written_by = registry.format_of(settings), registry.target_of(settings)
@@ -97,7 +98,21 @@ def save(
             raise SnapshotInvalid(str(target), problems, saving=True)
         _refuse_needed(target, manifest["id"])
         writer.manifest(growing, manifest, access)
+        if written_by is not None:
+            _read_back(growing.path, manifest, form, access)
     return manifest
+
+
+def _read_back(folder: Path, manifest: dict[str, Any], form: Format, access: Access) -> None:
+    """Raise ConfigProblem unless `form`, from outside, gives back every byte of what it has just written in `folder`."""
+    access = replace(access, decrypt=access.decrypt or access.encrypt)
+    with opened_folder(folder) as written, _verified(written, manifest, form, access) as reading:
+        _, problems = _restored(reading)
+    if problems:
+        raise ConfigProblem(
+            f"save={manifest['payload_format']}: `read` does not give back what `write` was given, so nothing was saved: "
+            f"{problems[0]}."
+        )
 
 
 def _refuse_needed(target: Path, snapshot: str) -> None:
