@@ -40,7 +40,7 @@ SAMPLED = {
 CASES = [("greedy", c) for c in GREEDY.items()] + [("sample", c) for c in SAMPLED.items()]
 
 
-@pytest.fixture(scope="module", params=["tiny", "tiny_gpt2"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("tiny_gpt2", marks=pytest.mark.slow)])
 def paused(request, session):
     """`(model, state, what it says unasked)`."""
     model = session(f"model={request.param}").loaded

@@ -33,7 +33,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("overrides", CASES, ids=" ".join)
+LONG = (3, 6, 11, 15)  # others like them are run every time
+
+
+@pytest.mark.parametrize("overrides", [
+    pytest.param(case, marks=pytest.mark.slow if number in LONG else ()) for number, case in enumerate(CASES)
+], ids=" ".join)  # fmt: skip
 def test_a_restored_run_is_the_same_thought(harness, overrides) -> None:
     done = harness(*overrides, "steps=12")
     assert done.code == 0, done.out

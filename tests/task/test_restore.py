@@ -110,9 +110,17 @@ def scale(name: str, factor: float):
     "change, element",
     [
         (scale("model.layers.0.input_layernorm.weight", 1.01), "7 layer_norm"),
-        (scale("model.layers.1.self_attn.q_proj.weight", 1.001), "8 attention_weights"),
+        pytest.param(
+            scale("model.layers.1.self_attn.q_proj.weight", 1.001),
+            "8 attention_weights",
+            marks=pytest.mark.slow,
+        ),
         (scale("model.embed_tokens.weight", 1.001), "2 token_embeddings"),
-        (scale("model.layers.0.mlp.up_proj.weight", 1.001), "6 model_config"),
+        pytest.param(
+            scale("model.layers.0.mlp.up_proj.weight", 1.001),
+            "6 model_config",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["layer norm", "attention", "embeddings", "mlp"],
 )
