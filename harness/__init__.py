@@ -96,6 +96,12 @@ if not TYPE_CHECKING:  # a misspelt name is the type checker's to find
 
         if hasattr(errors, name):
             return getattr(errors, name)
+        import random
+
+        state = random.getstate()
         from harness import api
 
+        random.setstate(
+            state
+        )  # a package draws once as it is imported; the caller's seed is theirs
         return getattr(api, name)

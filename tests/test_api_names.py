@@ -1,6 +1,8 @@
 """The Python API in an editor: its names, and its words beside those of the shell."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,23 @@ def test_names_collide_with_no_room() -> None:
     assert not any(callable(room) for room in (harness.capture, harness.compare, harness.save))
     with pytest.raises(AttributeError):
         _ = harness.nothing
+
+
+SEEDED = """
+import random
+random.seed(7)
+import harness
+harness.judge
+drawn = random.random()
+random.seed(7)
+print(drawn == random.random())
+"""
+
+
+def test_the_caller_s_random_numbers_are_theirs() -> None:
+    """A package that is imported with the functions draws one as it is."""
+    done = subprocess.run([sys.executable, "-c", SEEDED], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_whole_commands_stay_as_the_shell_takes_them() -> None:
