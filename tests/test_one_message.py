@@ -87,6 +87,8 @@ MISTAKES = [
     (["task=diff", "a=README.md"], 2, "a=DIR and b=DIR"),
     (["task=audit"], 2, "run=DIR"),
     (["task=chat", "task.turn=3"], 2, "Did you mean 'task.turns'"),
+    (["task=diff", "task.a=x"], 2, "Did you mean 'a'? It stands by itself: a=..."),
+    (["task=diff", "task.q=x"], 2, "task=diff has no key of its own; it reads a, b, decrypt."),
     (["task=loop", "task.evry=3"], 2, "Did you mean 'task.every'"),
     (["task=claims", "task.only=[isolaton]"], 2, "Did you mean 'isolation'"),
     (["task=bench", "task.caches=[dynamc]"], 2, "Did you mean 'dynamic'"),

@@ -18,6 +18,7 @@ from harness.config.schema import Config
 from harness.errors import ConfigProblem, suggestion
 
 NAMES = ("name", variants.TARGET)
+HIDDEN = (*NAMES, "reads")  # what a YAML says, and nobody types
 ELSEWHERE = {  # what the library calls otherwise
     "max_new_tokens": " How many tokens are generated, steps=N says.",
 }
@@ -113,18 +114,25 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
         if able:
             misses = " or ".join(f"{group}={o}" for o in chosen)
             return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
-        near = ELSEWHERE.get(key) or _nearest(group, key, reads)
+        near = ELSEWHERE.get(key) or _nearest(group, chosen[0], key, reads)
         return f"'{group}.{key}' is not a key of the configuration.{near}"
     return None
 
 
-def _nearest(group: str, key: str, reads: Iterable[str]) -> str:
+def _nearest(group: str, chosen: str, key: str, reads: Iterable[str]) -> str:
     """The key that was probably meant: one that the chosen option `reads`, else one of another's, which is named."""
-    mine = {*reads} - {*NAMES}
-    able = {k: o for o in reversed(variants.sound(group)) for k in readable(group, o) - {*NAMES}}
+    if key in {f.name for f in fields(Config)} - schemas().keys():
+        return f" Did you mean '{key}'? It stands by itself: {key}=..."
+    mine = {*reads} - {*HIDDEN}
+    able = {k: o for o in reversed(variants.sound(group)) for k in readable(group, o) - {*HIDDEN}}
     near = suggestion(key, [*sorted(mine), *sorted(able.keys() - mine)])
     if "Did you mean" not in near:
-        return suggestion(key, sorted(mine)) if mine else near
+        alone = variants.signature(group, chosen).get("reads") if not mine else None
+        none = (
+            f" {group}={chosen} has no key of its own"
+            + f"; it reads {', '.join(alone or ())}" * bool(alone)
+        )
+        return suggestion(key, sorted(mine)) if mine else f"{none}."
     (meant,) = (k for k in {*mine, *able} if f"'{k}'" in near)
     whose = "" if meant in mine else f", which {group}={able[meant]} reads"
     return f" Did you mean '{group}.{meant}'{whose}?"
