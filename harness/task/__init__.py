@@ -111,7 +111,11 @@ def dispatch(
                     if sweep
                     else failure.left_behind(cfg, folder, say.what, before, fresh, say.kept())
                 )
-                said += "" if sweep else track.told_to_end(folder, interrupt.word() + said)
+                said += (
+                    ""
+                    if sweep
+                    else track.told_to_end(folder, interrupt.word() + said, cfg.track.uri)
+                )
             raise interrupt.Stopped(said) from None
         if sweep and disk_is_full(problem):
             raise

@@ -79,11 +79,12 @@ def has_read(folder: Path, known: dict[str, Any]) -> None:
     _tell("job_reads", folder=str(folder), known=known)
 
 
-def told_to_end(folder: Path, reason: str) -> str:
-    """The job in `folder` is about to end without a result: what it says of that is kept with its run. What
-    to add to it."""
+def told_to_end(folder: Path, reason: str, uri: str | None) -> str:
+    """The job in `folder` is about to end without a result: what it says of that is kept with its run, in the store at
+    `uri`. What to add to it: of a server, which is asked when this process is gone, nobody knows yet."""
     told = not (folder / NAME).is_file() and _tell("job_stops", folder=str(folder), reason=reason)
-    return " MLflow is told that it was stopped." if told else ""
+    away = "://" in (uri or "") and not str(uri).startswith("sqlite:")
+    return f" MLflow is told that it was stopped{', if it answers' * away}." if told else ""
 
 
 def _tell(call: str, **words: Any) -> bool:

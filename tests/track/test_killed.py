@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.tracking import MlflowClient
 from tracking import ENV
 
+from harness import track
 from harness.snapshot.elements import MODEL
 from harness.snapshot.record import NAME
 from harness.track import datasets, empty_store, links
@@ -56,6 +58,20 @@ def test_a_run_that_is_stopped_is_killed_there_too(tmp_path, number) -> None:
     assert word in reason[0][0]
     told = "MLflow is told that it was stopped." in (tmp_path / "err").read_text()
     assert told == (number == signal.SIGTERM)
+
+
+@pytest.mark.parametrize("uri, sure", [
+    (None, True), ("sqlite:///mine.db", True), ("http://127.0.0.1:5999", False), ("postgresql://u@h/d", False),
+])  # fmt: skip
+def test_that_a_server_is_told_is_not_said_before_it_answers(
+    tmp_path, monkeypatch, uri, sure
+) -> None:
+    """It is asked when the process is gone; one that was away had been told, by the last line that it wrote."""
+    heard = []
+    recorder = SimpleNamespace(tell=lambda call, **words: heard.append(call))
+    monkeypatch.setattr(track.beside, "running", lambda: recorder)
+    said = track.told_to_end(tmp_path, "terminated", uri)
+    assert said.endswith("stopped." if sure else ", if it answers.") and heard == ["job_stops"]
 
 
 @pytest.mark.parametrize("kept, recorded", [("", True), ("ended", False), ("sealed", False)])

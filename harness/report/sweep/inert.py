@@ -36,9 +36,11 @@ def counted(said: str, few: list[Row], rows: list[Row], axes: list[str]) -> str:
     """`said` of the points `few` that stand for all of them, with the numbers of all."""
     if len(few) == len(rows):
         return said
-    came = [pruned.came(len(some)) for some in (few, rows)]
-    short = [choice.short_of(baseline.tried(some, axes)) for some in (few, rows)]
-    for less, more in (came, short):
+    beside = [baseline.tried(some, axes) for some in (few, rows)]
+    came = [pruned.came(len(some)) for some in beside]
+    short = [choice.short_of(some) for some in beside]
+    each = [f"in {'it' if len(some) == 1 else 'each'}, as is allowed" for some in beside]
+    for less, more in (came, short, each):
         for case in (str.lower, str.capitalize):
             said = said.replace(case(less), case(more), 1) if less else said
     return said

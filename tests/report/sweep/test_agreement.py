@@ -125,6 +125,13 @@ def test_who_came_back_as_saved_is_named_one_both_or_all(tmp_path) -> None:
     ]
     _, text, _ = heading.told(tmp_path, seeds, ["prune", "seed"], {}, 4, 0)
     assert "All 4 came back as saved;" in text and "Both" not in text, text
+    some = [
+        ROW | {**change, "task": "experiment", "sampling": "greedy", "seed": s, "point": f"{p}{s}"}
+        for p, change in (("none", whole), ("snapkv", {"prune": "snapkv"}))
+        for s in "123"
+    ]
+    said = summary.told(some, {}, 6)[1]
+    assert "all 3 came back as saved; pruning changes tokens in each" in said, said
 
 
 def test_a_control_that_keeps_more_tokens_is_no_chance_at_this_budget() -> None:
