@@ -30,7 +30,7 @@ MEASURED = (
     "best/top1_agreement",
     "speed/times_faster",
     "answers/contains",
-)  # where two runs or more have such a figure: of one it would be an empty column
+)  # where two runs or more have such a figure, of one it would be an empty column; or where no other has any
 MOST, LATEST = 8, 200  # columns of parameters, and runs that are asked for them
 NARROW, SHORT = 92, 84  # pixels of a column of figures and of parameters
 ROOM = 5  # columns of figures before the sentence, which a window 1600 pixels wide still shows
@@ -175,5 +175,6 @@ def figures(runs: Sequence[Any]) -> list[str]:
     a run which is in sight has."""
     above = [run for run in runs if ABOVE not in run.data.tags]
     alone = [key for key in FIGURES if any(key in run.data.metrics for run in above)]
-    more = [key for key in MEASURED if sum(key in run.data.metrics for run in runs) > 1]
+    least = 2 if alone or not above else 1  # else there is nothing to read in any row
+    more = [key for key in MEASURED if sum(key in run.data.metrics for run in runs) >= least]
     return [*(alone or ([] if more and above else FIGURES)), *more]

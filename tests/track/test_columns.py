@@ -94,6 +94,7 @@ def test_the_figures_of_a_list_are_those_of_the_runs_that_are_in_sight():
         "best/top1_agreement",
     ]
     assert experiment.figures([sweep, point, single]) == ["size/kv_bytes"]
+    assert experiment.figures([sweep, point]) == ["best/kv_bytes", "best/top1_agreement"]
     assert experiment.figures([point]) == experiment.figures([]) == [*experiment.FIGURES]
 
 
