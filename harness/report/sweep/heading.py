@@ -131,7 +131,8 @@ def _chosen(
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
         return own, _beside(pruning, winners, axes, rows)
     if winners and not best:
-        return first, [*_beside(said, winners, axes, rows), price.sentence(winners, axes, rows)]
+        costs = price.sentence(winners, axes, rows), price.smaller(winners, axes, rows)
+        return first, [*_beside(said, winners, axes, rows), *costs]
     alone = baseline.beside_full(conclusion.told([], axes, mine), rows, axes)
     level = rounding.alike(rows, axes) or alone
     if not (winners or ways or alone or seeds.sentence(rows, axes)) and len(_ended(rows)) > 1:

@@ -46,6 +46,32 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     return f"What the point chosen costs: {'; '.join(said)}{timed_once}." if said else ""
 
 
+def smaller(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """Which point gives the right answer in clearly fewer bytes than the one that is chosen, which keeps the tokens
+    beside it; empty where none does, or no answer was expected."""
+    if (
+        len(winners) != 1
+        or winners[0].get("answer") != "right"
+        or not winners[0].get("stored_bytes")
+    ):
+        return ""
+    (best,) = winners
+    questions = [axis for axis in axes if asks(axis)]
+    alike = group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
+    right = [row for row in alike if row.get("answer") == "right" and row.get("stored_bytes")]
+    right = [row for row in right if row["verdict"] == "diverged" and not int(row["exit_code"])]
+    least = min(right, key=stored, default=best)
+    if stored(least) >= LESS * stored(best):
+        return ""
+    share = stored(least) / stored(best)
+    return f"With other tokens the right answer comes also in {share:.0%} of these bytes: {_named(least, axes)}."
+
+
+def beside(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """What the console says behind which point to choose."""
+    return f"{smaller(winners, axes, rows)} {caution(winners, axes, rows)}".strip()
+
+
 def _named(row: Row, axes: list[str]) -> str:
     """A point by what varies; by its folder where nothing does."""
     return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or folder(row["point"])

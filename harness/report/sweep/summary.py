@@ -267,7 +267,7 @@ def closing(
         only = len(mine) == len(few) and not pruned.told(mine, marked, axes)
         label = "best" if only else "conclusion"
         label += " so far" * bool(total and len(rows) < total)
-        best = f"{best.removeprefix('The best: ')} {price.caution(marked, axes, few)}".rstrip()
+        best = f"{best.removeprefix('The best: ')} {price.beside(marked, axes, few)}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         level = rounding.alike(rows, axes)  # where no point is to be chosen

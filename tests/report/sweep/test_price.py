@@ -71,3 +71,24 @@ def test_what_is_drawn_is_what_tells_the_nearest_and_a_seed_has_no_size() -> Non
     assert "Mean KL per step" in str(other) and "Largest KL per step" not in str(other)
     assert cost["fold"] and "fold" not in same, "timed once: no trend is shown unasked"
     assert [s["title"] for s in panels.sections(others, ["seed"])] == ["How far the logits went"]
+
+
+def test_fewer_bytes_with_the_right_answer_are_named_beside_the_nearest() -> None:
+    """The twin of each: a wrong answer, as many bytes, a point that fell short, another question."""
+
+    def point(name: str, size: int, verdict: str, **more) -> dict:
+        kept = {"answer": "right", "exit_code": "0", "prune": "keydiff", "prune.ratio": name}
+        return row(name, size, None, **{**kept, "verdict": verdict, **more})
+
+    best, axes = point("0.75", 1000, "drifted"), ["prune.ratio"]
+    rows = [best, point("0.5", 700, "diverged"), point("0.25", 500, "diverged")]
+    said = "With other tokens the right answer comes also in 50% of these bytes: prune.ratio=0.25."
+    assert price.smaller([best], axes, rows) == said and said in price.beside([best], axes, rows)
+    for other in (
+        {"answer": "wrong"}, {"stored_bytes": 990}, {"exit_code": "1"}, {"verdict": "failed"},
+    ):  # fmt: skip
+        assert "70% of" in price.smaller([best], axes, [*rows[:2], {**rows[2], **other}])
+    asked = [{**r, "seed": str(i)} for i, r in enumerate(rows)]
+    assert price.smaller(asked[:1], ["seed", *axes], asked) == "", "each was asked another question"
+    assert price.smaller([{**best, "answer": "wrong"}], axes, rows) == ""
+    assert price.smaller([], axes, rows) == price.smaller(rows[:2], axes, rows) == ""
