@@ -9,6 +9,7 @@ import torch
 import harness
 from harness.cache import LibraryDecoder
 from harness.errors import ConfigProblem
+from harness.prune import Policy
 from harness.quantize import Codes, Quantizer
 from harness.save import Format
 
@@ -98,6 +99,24 @@ def test_a_cache_of_ones_own_needs_no_name(model, state) -> None:
     assert plain == own
     with pytest.raises(ConfigProblem, match=r"a class below harness\.cache\.Decoder"):
         harness.resume(model, state, cache=Rows)
+
+
+@pytest.mark.parametrize("group, name, base", [
+    ("cache", "dynamic", Rolled), ("save", "gzip", Format), ("quantize", "int8", Turned), ("prune", "random", Policy),
+])  # fmt: skip
+def test_a_class_that_is_called_like_an_option_is_not_taken_for_it(
+    model, state, tmp_path, group, name, base
+) -> None:
+    """Ours would have gone on in its place, and have been found exact."""
+    kind = type(name, (base,), {})
+    calls = {
+        "cache": lambda: harness.judge(model, state, cache=kind),
+        "save": lambda: harness.save_state(state, tmp_path / "s", format=kind),
+        "quantize": lambda: harness.quantize_state(state, kind),
+        "prune": lambda: harness.prune_state(model, state, kind, ratio=0.5),
+    }
+    with pytest.raises(ConfigProblem, match="the name of an option that there is"):
+        calls[group]()
 
 
 class Halves(Format):

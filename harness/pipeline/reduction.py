@@ -99,6 +99,11 @@ def class_of(group: str, kind: Any, base: type) -> type:
             f"{group}: give the name of an option ({', '.join(variants.options(group)[:4])}, ...) or a "
             f"class below {public}, not {kind!r}."
         )
+    if kind.__name__ in variants.options(group):
+        raise ConfigProblem(
+            f"{group}={kind.__name__}: this class has the name of an option that there is, which would be taken, and every "
+            f"record would name it: call the class otherwise, say My{kind.__name__.capitalize()}."
+        )
     agree(f"{group}={kind.__name__}", f"{kind.__module__}.{kind.__name__}", kind, base)
     blame.given(kind, f"{group}={kind.__name__}")
     return kind
