@@ -67,6 +67,9 @@ def _literal(value: str) -> str:
     return value if re.fullmatch(r"[\d.]+|[A-Z]+", value) else f'"{value}"'
 
 
+SWAPPED = "the model comes first, then the state."
+
+
 def python_says(function: Callable[P, T]) -> Callable[P, T]:
     """`function`, whose errors name the arguments that its caller can pass, and end at the caller's line:
     the way through this package says nothing of what was given."""
@@ -79,7 +82,8 @@ def python_says(function: Callable[P, T]) -> Callable[P, T]:
             _bound(form, function.__name__, args, kwargs)
             return function(*args, **kwargs)
         except HarnessError as problem:
-            problem.args = (_meant(in_python(str(problem)), form),)
+            said = _meant(in_python(str(problem)), form)
+            problem.args = (said + f" {_takes(form, function.__name__)}" * said.endswith(SWAPPED),)
             raise problem.with_traceback(None) from problem.__cause__
         except Exception as problem:
             if whose := blame.author(problem):  # a class that the caller passed
@@ -107,7 +111,11 @@ def _bound(form: Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, 
         form.bind(*args, **kwargs)
     except TypeError as problem:
         kinds = ", ".join([*(type(a).__name__ for a in args), *(f"{k}=..." for k in kwargs)])
-        takes = ", ".join(
-            ("**" if p.kind is p.VAR_KEYWORD else "") + p.name for p in form.parameters.values()
-        )
-        raise InputProblem(f"{name}({kinds}): {problem}. It takes {name}({takes}).") from None
+        raise InputProblem(f"{name}({kinds}): {problem}. {_takes(form, name)}") from None
+
+
+def _takes(form: Signature, name: str) -> str:
+    """How a function of this form is called."""
+    every = form.parameters.values()
+    takes = ", ".join(("**" if p.kind is p.VAR_KEYWORD else "") + p.name for p in every)
+    return f"It takes {name}({takes})."

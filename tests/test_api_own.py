@@ -64,6 +64,7 @@ def test_a_judgement_has_one_word_for_a_test_to_ask(model, state) -> None:
         "whole": (True, False), "damaged": (False, True), "pruned": (True, False)}  # fmt: skip
     assert made["pruned"].verdict in ("drifted", "diverged")
     assert f"Verdict beside the full cache: {made['pruned'].verdict}." in str(made["pruned"])
+    assert str(made["pruned"]).startswith("Good: the pruned state goes on as it was. Cross-check: ")
     with pytest.raises(TypeError, match="unhashable type: 'Judgement'"):
         hash(made["whole"])
 
@@ -150,6 +151,24 @@ def test_a_format_that_loses_digits_saves_nothing(model, state, tmp_path, monkey
     monkeypatch.setattr(Halves, "lossless", True)
     harness.save_state(state, tmp_path / "s", format=Halves, overwrite=True)
     assert harness.judge(model, harness.load_state(tmp_path / "s", model, format=Halves)).good
+
+
+@pytest.mark.parametrize("write, read, said", [
+    (lambda sink, stream: sink.write(b"x"), lambda source: [], "whole stream of 6 tensors"),
+    (lambda sink, stream: sink.write(next(iter(stream))[0].encode()), lambda source: [], "did not take layer.0.key"),
+    (lambda sink, stream: [sink.write(b"x") for _ in stream], lambda source: [], "it has no 'layer.0.segment.0.key'"),
+], ids=["none", "one", "all, and gives back none"])  # fmt: skip
+def test_a_format_that_takes_or_gives_back_too_little_saves_nothing(
+    state, tmp_path, write, read, said
+) -> None:
+    methods = {
+        "write": lambda self, sink, stream: write(sink, stream) and None,
+        "read": lambda self, source, wanted: iter(read(source)),
+    }
+    kind = type("Little", (Format,), {"extension": ".little", **methods})
+    with pytest.raises(ConfigProblem, match="nothing was saved") as told:
+        harness.save_state(state, tmp_path / "s", format=kind)
+    assert said in str(told.value) and not [*tmp_path.iterdir()], told.value
 
 
 def test_an_encrypted_snapshot_of_a_format_of_ones_own_is_read_back_too(state, tmp_path) -> None:

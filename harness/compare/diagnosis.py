@@ -44,8 +44,9 @@ CODED = "quantized on purpose: every key and value is within a step of its code,
 @dataclass(frozen=True)
 class Diagnosis:
     """cause: one of CAUSES. element: name of the element. layer, head, token: the first that leave
-    the noise, where there is one (`rounding` without a layer: nothing leaves it). picture: error of
-    K/V in noise floors, one list per layer, one number per kept token (recurrent layers: one)."""
+    the noise, where there is one (`rounding` without a layer: nothing leaves it). A cache row is what a layer
+    keeps of one token. picture: error of K/V in noise floors, one list per layer, one number per kept token
+    (recurrent layers: one)."""
 
     cause: str
     element: str
@@ -207,8 +208,10 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         return "identity", "attention_weights", evidence
     if moved := likeness.other_rows(stored, expected, rows, limit, by):
         row, source = next(iter(moved.items()))
-        many = f"{len(moved)} rows hold what belongs in others: " if len(moved) > 1 else ""
-        return "block", "kv_cache", f"{many}row {row} holds what belongs in row {source}"
+        many = (
+            f"{len(moved)} cache rows hold what belongs in others: " if moved.keys() - {row} else ""
+        )
+        return "block", "kv_cache", f"{many}cache row {row} holds what belongs in row {source}"
     if any(clean):
         part = "values" if clean[0] else "keys"
         return "block", "kv_cache", f"only the {part} of {_span(rows)} are off"
@@ -277,7 +280,7 @@ def _spread(layer: int, off: set[int], every: set[int], rows: list[int], count: 
         belong = _many(rows, "belongs", "belong")
         return "block", "kv_cache", f"{_span(rows)} {belong} to none of the tokens in the buffer"
     if layer == min(every):
-        return "block", "kv_cache", f"no row is one of a token in the buffer; {rest}"
+        return "block", "kv_cache", f"no cache row is one of a token in the buffer; {rest}"
     evidence = f"layer {layer} holds another past, although layer {min(every)} is right; {rest}"
     return "layer", "kv_cache", evidence
 
@@ -341,5 +344,5 @@ def _many(rows: list[int], one: str, several: str) -> str:
 
 
 def _span(rows: list[int]) -> str:
-    """`row 3` or `rows 3 to 9`."""
-    return f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+    """`cache row 3` or `cache rows 3 to 9`: of a layer, counted from 0 among the tokens that it keeps."""
+    return f"cache row {rows[0]}" if len(rows) == 1 else f"cache rows {rows[0]} to {rows[-1]}"

@@ -17,6 +17,7 @@ from harness.machine import many
 from harness.model.loaded import Loaded
 from harness.snapshot import coherence
 from harness.snapshot.state import State
+from harness.spelling import SWAPPED
 from harness.tokenizer.policy import continuation
 
 ROLES = ("system", "user", "assistant", "tool", "developer", "model")  # that templates know
@@ -25,7 +26,7 @@ ROLES = ("system", "user", "assistant", "tool", "developer", "model")  # that te
 def check_model(model: Any) -> None:
     """Raise InputProblem for a model that is not wrapped."""
     if isinstance(model, State):
-        raise InputProblem("the model comes first, then the state.")
+        raise InputProblem(SWAPPED)
     if not isinstance(model, Loaded):
         raise InputProblem(
             f"the model is a {type(model).__name__}, as it came: give harness.wrap(model, tokenizer), or what "

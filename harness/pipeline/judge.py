@@ -21,6 +21,7 @@ from harness.pipeline.tail import compare_tails
 from harness.snapshot import history
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
+from harness.snapshot.words import altered
 
 COMPOSED = 100.0  # no order of the same sums makes so much of an error
 UNINTERRUPTED, ITSELF = "uninterrupted", "itself"
@@ -37,9 +38,11 @@ class Judgement:
     are what a test asks; `verdict` is beside the full cache, which pruning and quantizing part from on purpose.
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
     (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
-    `equivalent`: cause, element, layer, head, token, evidence. itself: a pruned or a quantized state
-    beside itself under another cache, see `pipeline/self_check.py`. made: what was done to such a state on
-    purpose, under the names of `result.json`."""
+    `equivalent`: cause (what kind of damage: `block` is of cache rows, one for each kept token; `layer`,
+    `head`, `position`, `mask`, `cache`, ...), element, layer, head, token, evidence, picture (errors by
+    layer and row, in noise floors). itself: a pruned or a quantized state beside itself under another
+    cache, see `pipeline/self_check.py`. made: what was done to such a state on purpose, under the names
+    of `result.json`."""
 
     verdict: str
     reason: str
@@ -61,12 +64,14 @@ class Judgement:
 
     def __str__(self) -> str:
         told = self.record() | self.made
-        meant = on_purpose(told)
+        meant, good = on_purpose(told), ""
+        if meant and self.good:
+            good = f"Good: the {altered(told)} state goes on as it was. "
         why = "\n{cause}: {evidence}" if self.diagnosis and not meant else ""
         if self._strange:
             why = f"\n{STRANGE}: {{evidence}}"
         beside = f" Verdict beside the full cache: {self.verdict}." if meant else ""
-        return conclusion(told) + beside + why.format_map(self.diagnosis)
+        return good + conclusion(told) + beside + why.format_map(self.diagnosis)
 
     @property
     def good(self) -> bool:

@@ -189,6 +189,8 @@ def _restored(reading: Reading) -> tuple[State | None, list[str]]:
     try:
         state = assemble(reading.manifest, reading.tensors, reading.tokenizer)
         return state, schema.state_faults(state, reading.manifest)
+    except KeyError as problem:
+        return None, [f"it has no {problem}"]
     except Exception as problem:  # hostile contents may break any of the rules
         return None, [f"its contents do not have the expected form: {problem!r}"[:300]]
 

@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+from harness.errors import ConfigProblem
+from harness.machine import many
 from harness.save import atomic, cipher, contents, envelope
 from harness.save.access import Access
 from harness.save.base import Format
@@ -31,6 +33,11 @@ def payload(
             if sink.problem:  # a library may have replaced it with an error of its own
                 raise sink.problem from None
             raise
+    if left := [e.name for e in entries if e.name not in stream.digests]:
+        raise ConfigProblem(
+            f"save={type(form).__name__}: `write` did not go through its whole stream of {many(len(entries), 'tensor')}, so "
+            f"nothing was saved: it has to take and write every one, and did not take {left[0]}."
+        )
     path = sink.path
     if not salt:
         contained = [[e.name, e.dtype, e.shape, stream.digests[e.name]] for e in entries]

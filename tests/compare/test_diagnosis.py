@@ -228,13 +228,13 @@ def test_windows_that_held_fewer_tokens_than_were_read_are_not_said_to_have_been
 def test_what_is_wrong_with_one_row_is_said_in_grammar(healthy):
     loaded, state = healthy
     told = diagnose(loaded, one(state, 0, 0, 3, 0.5))
-    assert told.evidence.startswith("only the keys of row 3 are off; ")
+    assert told.evidence.startswith("only the keys of cache row 3 are off; ")
 
     def blank(t):
         return t * (torch.arange(t.shape[2]) != 3)[:, None].to(t)
 
     assert diagnose(loaded, edit.layers(state, blank, blank)).evidence.startswith(
-        "row 3 holds zeros; "
+        "cache row 3 holds zeros; "
     )
 
 
@@ -242,9 +242,11 @@ def test_what_was_lost_or_kept_coarser_is_no_other_model(healthy):
     loaded, state = healthy
     lost = edit.layers(state, torch.zeros_like, torch.zeros_like)
     told = diagnose(loaded, lost)
-    assert told.cause == "block" and f"rows 0 to {state.tokens - 1} hold zeros" in told.evidence
+    assert (
+        told.cause == "block" and f"cache rows 0 to {state.tokens - 1} hold zeros" in told.evidence
+    )
     told = diagnose(loaded, edit.layers(state, torch.zeros_like, only=0))
-    assert told.cause == "block" and told.evidence.startswith("the keys of rows 0 to ")
+    assert told.cause == "block" and told.evidence.startswith("the keys of cache rows 0 to ")
     told = diagnose(loaded, edit.layers(state, lambda t: t.bfloat16().float(), only=0))
     assert told.cause == "rounding" and "only the keys are off: all of them are bf" in told.evidence
     told = diagnose(loaded, edit.layers(state, torch.ones_like, only=0))
@@ -297,7 +299,7 @@ def test_the_main_line_says_why_and_draws_it(harness):
     assert done.code == 1, done.out
     said = done.result["diagnosis"]
     assert (said["cause"], said["layer"]) == ("block", 0)
-    assert "rows hold what belongs in others: row " in said["evidence"]
+    assert "cache rows hold what belongs in others: cache row " in said["evidence"]
     assert f"diagnosis:    BLOCK: {said['evidence']}" in done.out
     page = (done.folders[0] / "report.html").read_text()
     assert "Diagnosis" in page
