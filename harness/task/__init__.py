@@ -111,11 +111,9 @@ def dispatch(
                     if sweep
                     else failure.left_behind(cfg, folder, say.what, before, fresh, say.kept())
                 )
-                said += (
-                    ""
-                    if sweep
-                    else track.told_to_end(folder, interrupt.word() + said, cfg.track.uri)
-                )
+                if not sweep:
+                    uri = cfg and cfg.track.uri
+                    said += track.told_to_end(folder, interrupt.word() + said, uri)
             raise interrupt.Stopped(said) from None
         if sweep and disk_is_full(problem):
             raise

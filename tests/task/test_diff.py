@@ -298,3 +298,13 @@ def test_two_seeds_are_told_as_other_random_numbers(harness, place) -> None:
     done = harness("task=diff", "a=s1", "b=s2")
     assert done.code == 1 and done.result["reason"] == diff.DRAWS and diff.DRAWS[:40] in done.out
     assert harness("task=diff", "a=s1", "b=s1").code == 0
+
+
+def test_the_folder_of_a_run_stands_for_what_it_saved(tmp_path) -> None:
+    """The twins: a snapshot, and a folder that holds none."""
+    run = tmp_path / "run"
+    (run / "snapshot").mkdir(parents=True)
+    assert diff._saved(str(run)) == str(run)
+    (run / "snapshot" / "manifest.json").touch()
+    assert diff._saved(f"{run}/") == diff._saved(str(run)) == str(run / "snapshot")
+    assert diff._saved(str(run / "snapshot")) == str(run / "snapshot")

@@ -14,6 +14,7 @@ SAFE = (
 CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
 FEW = 20  # prompts; what is said of fewer begins with how many they are
 BLIND = 0.1  # share of answers that could be lost unseen, from which on what is said of safety begins with that
+BARELY = 0.05  # of a difference: an interval that ends nearer to 0 hangs on a prompt or two
 HALF = 0.5  # the same, from which on nothing should be chosen by them
 PARTS = {25: "a quarter", 50: "half", 75: "three quarters"}  # of the bytes, in percent
 
@@ -152,12 +153,17 @@ def _missed(winner: Row) -> str:
 
 
 def _less_likely(rows: list[Row], winner: Row) -> str:
-    """That the expected text itself is measurably less likely with the cell; empty where it is not."""
+    """That the expected text itself is less likely with the cell, as far as the interval tells; empty where that
+    holds 0. An end of it that is next to nothing is what few prompts leave: it is no measure."""
     likely = [r for r in rows if r["measure"] == "nll" and _same(r, winner, CELL)]
-    lost = max((r["delta"] for r in likely if (r["delta_low"] or 0) > 0), default=0)
-    if not lost:
+    likely = [r for r in likely if (r["delta_low"] or 0) > 0]
+    if not likely:
         return ""
+    row = max(likely, key=lambda r: r["delta"])
+    lost, least = row["delta"], row["delta_low"]
     more = f"{lost:.2g} nats a token, {float(f'{100 * expm1(lost):.2g}'):g}% of perplexity"
+    if least < BARELY * lost:
+        return f"On average the expected text is less likely with it ({more}), though barely told from 0 ({least:.1g} at the least)."
     return f"The expected text is measurably less likely with it ({more})."
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from harness.report.picture import plots
 from harness.report.sweep import pruned, tie
 from harness.report.sweep.baseline import CONTROL, policies, tried
-from harness.report.sweep.choice import able, option, written
+from harness.report.sweep.choice import able, option, stored, written
 from harness.report.sweep.distance import as_near, missed, other_tokens
 from harness.report.sweep.variation import asks, group
 from harness.report.sweep.which import FEW, called
@@ -115,12 +115,20 @@ def nearer(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
         return ""
     least = min((float(row["kl_mean"]) for row in winners if row in known), default=0.0)
     near = min(
-        (row for row in known if missed(row)), key=lambda row: float(row["kl_mean"]), default=None
+        (row for row in known if missed(row)),
+        key=lambda row: (float(row["kl_mean"]), stored(row)),
+        default=None,
     )
     if near is None or as_near(least, near["kl_mean"]):
         return ""
     (name,) = _names([near], axes, rows)
-    why = "with another token" if near["verdict"] == "diverged" else "short of what is required"
+    why = "short of what is required"
+    if near["verdict"] == "diverged":
+        first, of = near.get("first_divergence"), int(near.get("steps") or 0)
+        last = f" of {of}" * (first is not None and first < of)
+        why = "with another token" + (
+            f", the first at step {first + 1}{last}" if first is not None else ""
+        )
     return f"Nearer in its logits, though {why}: {name} (mean KL {near['kl_mean']:.3g} nats, here {least:.3g})."
 
 

@@ -22,6 +22,7 @@ from harness.report.sweep import (
     seeds,
     shortfall,
     tally,
+    texts,
     unfinished,
 )
 from harness.report.sweep.summary import counted, counts, measured, searched
@@ -129,9 +130,12 @@ def _chosen(
     said = f"{tally.sentence(mine, axes)} {conclusion.told(winners, axes, mine, so_far)}".strip()
     if pruning := pruned.told(mine, winners, axes, so_far, said):
         own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
-        return own, _beside(pruning, winners, axes, rows)
+        first_other = texts.parted(folder, winners)
+        return own, _beside(f"{pruning} {first_other}".rstrip(), winners, axes, rows)
     if winners and not best:
-        costs = price.sentence(winners, axes, rows), price.smaller(winners, axes, rows)
+        costs = [
+            say(winners, axes, rows) for say in (price.required, price.sentence, price.smaller)
+        ]
         return first, [*_beside(said, winners, axes, rows), *costs]
     alone = baseline.beside_full(conclusion.told([], axes, mine), rows, axes)
     level = rounding.alike(rows, axes) or alone

@@ -58,8 +58,8 @@ def sections(rows: list[Row], axes: list[str]) -> list[Row]:
     if axes and all(map(is_seed, axes)):  # a seed makes nothing larger or slower
         return [apart]
     cost = _panels("Size and speed", "Each timed once, so that a small difference says nothing: seconds per "
-                   "continued token, to save and to load", measured, axes, ("stored_bytes", option), COST, by)  # fmt: skip
-    return [apart, {**cost, "fold": True}]
+                   "continued token, to save and to load", measured, axes, ("stored_bytes", option), COST, "save" if "save" in few else by)  # fmt: skip
+    return [apart, {**cost, "fold": "save" not in axes}]  # which is chosen for these alone
 
 
 def _text(rows: list[Row], axes: list[str]) -> str | None:

@@ -1,16 +1,17 @@
 """What the best point of a sweep costs otherwise: its figures beside those of the others, as measured."""
 
+from pathlib import Path
 from typing import Any
 
 from harness import machine
-from harness.report.names import folder
+from harness.report.names import folder as called
 from harness.report.picture import plots
+from harness.report.sweep import pruned, texts
 from harness.report.sweep.baseline import REDUCERS
 from harness.report.sweep.choice import stored
-from harness.report.sweep.inert import inert
-from harness.report.sweep.variation import asks, group
+from harness.report.sweep.variation import asks, group, is_seed
 from harness.report.sweep.verdicts import STOPPED
-from harness.snapshot.result import MOMENT
+from harness.snapshot.result import GOOD, MOMENT
 
 LESS = 0.95  # of another's bytes: more of them is as much
 FEW = 8  # texts are too few to tell of others
@@ -67,20 +68,42 @@ def smaller(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     return f"With other tokens the right answer comes also in {share:.0%} of these bytes: {_named(least, axes)}."
 
 
-def beside(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
-    """What the console says behind which point to choose."""
-    return f"{smaller(winners, axes, rows)} {caution(winners, axes, rows)}".strip()
+def required(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """The smallest of the points that are as required, where the nearest of those that were tried beside it is not;
+    empty elsewhere."""
+    questions = [axis for axis in axes if asks(axis)]
+    short = winners and all(int(row.get("exit_code") or 0) for row in winners)
+    kept = [
+        r
+        for r in rows
+        if r.get("stored_bytes") and r["verdict"] in GOOD and not int(r["exit_code"])
+    ]
+    if not short or len(kept) < 2 or len(group(rows, questions)) > 1:
+        return ""
+    least = min(kept, key=stored)
+    if stored(least) >= LESS * max(map(stored, kept)):
+        return ""
+    return (
+        f"As required, and the smallest that is: {_named(least, axes)} ({stored(least):,} bytes)."
+    )
+
+
+def beside(folder: Path, winners: list[Row], axes: list[str], rows: list[Row]) -> str:
+    """What the console says behind which point of the sweep in `folder` to choose."""
+    told = [say(winners, axes, rows) for say in (required, smaller, caution)]
+    lost = pruned.every(rows) and all(row["verdict"] == "diverged" for row in rows)
+    return " ".join(filter(None, [texts.parted(folder, winners) * lost, *told]))
 
 
 def _named(row: Row, axes: list[str]) -> str:
     """A point by what varies; by its folder where nothing does."""
-    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or folder(row["point"])
+    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or called(row["point"])
 
 
 def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     """That points with other logits than the full cache's were asked one question, or few texts alone, where they were
-    pruned or quantized otherwise; empty elsewhere. A seed that draws nothing asks nothing else."""
-    asked = [axis for axis in axes if asks(axis) and not (axis == "seed" and inert(rows, axes))]
+    pruned or quantized otherwise; empty elsewhere. A seed that draws no prompt asks nothing else."""
+    asked = [axis for axis in axes if asks(axis) and not _drawn(axis)]
     less = {axis.partition(".")[0] for axis in axes} & {*REDUCERS}
     other = winners and all(row["verdict"] in ("drifted", "diverged") for row in winners)
     texts = len({tuple(str(row.get(axis)) for axis in asked) for row in rows})
@@ -91,6 +114,11 @@ def caution(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     over = f" over {machine.many(max(steps), 'step')}" if len(steps) == 1 and any(steps) else ""
     who = "One prompt{} says" if texts == 1 else f"{texts} prompts{{}} say"
     return f"{who.format(over)} how these runs compare, not which {what} is better in general: for that, task=evaluate."
+
+
+def _drawn(axis: str) -> bool:
+    """Whether an option draws tokens, those that are said or those that are kept, and no other text."""
+    return is_seed(axis) and not _reads(axis)
 
 
 def _reads(axis: str) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 from harness.report.sweep.variation import group as grouped
 from harness.report.sweep.variation import is_seed
 
+LITTLE = 0.05  # of the spread of figures: an option that explains less moves them by chance at most
+
 Row = dict[str, Any]
 
 
@@ -43,7 +45,17 @@ def chosen(
     weight = {axis: explained(rows, axis, keys) for axis in axes}
     ranked = sorted(xs[1:], key=lambda axis: -weight[axis])
     ways = [(x, by if by != x else None) for by in bys for x in (xs[0], *ranked)]
-    return min(ways, key=lambda way: round(sum(weight[a] for a in given(rows, axes, *way)[1]), 1))
+    most = max(weight.values(), default=0.0)
+
+    def lacks(way: tuple[str, str | None]) -> tuple[float, bool, bool]:
+        """How much of the figures no mark tells; whether its place tells nothing, which would draw one column again and
+        again; whether it has a size in place of a colour, which is seen first."""
+        mute = sum(weight[a] for a in given(rows, axes, *way)[1])
+        little = most > LITTLE > weight.get(way[0], most)
+        idle = little and way[0] != "dtype"  # each of which has a noise floor of its own
+        return round(mute, 1), idle, way[1] is None and way[0] != xs[0]
+
+    return min(ways, key=lacks)
 
 
 def values(rows: list[Row], key: str) -> list[str]:

@@ -37,8 +37,12 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     failed = [row for row in failed if row not in lost]
     if not failed:
         return f"{first}The page of such a point says more under Diagnosis."
-    some = [f"{_called(row, axes)}: {_far(row)}" for row in failed[:FEW]]
-    more = f"; {len(failed) - FEW} more below" * (len(failed) > FEW)
+    alike: dict[str, list[Row]] = {}
+    for row in failed:
+        alike.setdefault(_far(row), []).append(row)
+    some = [f"{_together(mine, axes)}: {far}" for far, mine in [*alike.items()][:FEW]]
+    left = sum(len(mine) for mine in [*alike.values()][FEW:])
+    more = f"; {left} more below" * bool(left)
     ways = dict.fromkeys(way for row in failed for way in _ways(row))
     if "allow" in ways:  # which says it too
         ways.pop("codes", None)
@@ -79,6 +83,14 @@ def _refuted(rows: list[Row]) -> bool:
 
 def _called(row: Row, axes: list[str]) -> str:
     return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])
+
+
+def _together(some: list[Row], axes: list[str]) -> str:
+    """Points that are as far off: one by its options, of several those that all of them have."""
+    if not some[1:]:
+        return _called(some[0], axes)
+    same = [axis for axis in axes if len({str(row[axis]) for row in some}) == 1]
+    return f"{_called(some[0], same)} ({len(some)} points)" if same else _named(some, axes)
 
 
 def _shared(lost: list[Row], rows: list[Row], axes: list[str]) -> str:

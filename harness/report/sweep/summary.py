@@ -265,9 +265,9 @@ def closing(
         mine = baseline.tried(few, axes)
         marked = overall.chosen(mine, axes)
         only = len(mine) == len(few) and not pruned.told(mine, marked, axes)
-        label = "best" if only else "conclusion"
-        label += " so far" * bool(total and len(rows) < total)
-        best = f"{best.removeprefix('The best: ')} {price.beside(marked, axes, few)}".rstrip()
+        label = ("best" if only else "conclusion") + " so far" * bool(total and len(rows) < total)
+        said = price.beside(folder, marked, axes, few)
+        best = f"{best.removeprefix('The best: ')} {said}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         level = rounding.alike(rows, axes)  # where no point is to be chosen

@@ -68,12 +68,20 @@ OTHER = "\u2260 differs"
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
 
+def _saved(place: str) -> str:
+    """The snapshot that the folder of a run holds; `place` itself where it is none."""
+    inner = Path(place).expanduser() / "snapshot"
+    there = [(where / "manifest.json").is_file() for where in (inner.parent, inner)]
+    return f"{place.rstrip('/')}/snapshot" if there == [False, True] else place
+
+
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `a=DIR b=DIR`, both sound. Exit 0 when they hold the same state (whatever the format),
     1 when they differ. With `model=...` the next step is taken from both, where they have read the same tokens;
     without, what a difference does to a continuation is not judged."""
     if not (cfg.a and cfg.b):
         raise InputProblem("task=diff needs a=DIR and b=DIR, two snapshots.")
+    cfg.a, cfg.b = map(_saved, (str(cfg.a), str(cfg.b)))
     if foreign.is_file(cfg.a) or foreign.is_file(cfg.b):
         return foreign.run(cfg, folder, say)
     say.stage("load both")

@@ -109,6 +109,11 @@ def test_a_conclusion_says_where_the_expected_text_is_less_likely() -> None:
     slight = conclusion([full, cell, {**nll, "delta": 4e-6, "delta_low": 1e-6}])
     assert "less likely with it (4e-06 nats" in slight, "its table calls it worse in red"
     assert "likely" not in conclusion([full, cell, {**nll, "delta_low": -0.1}])
+    barely = conclusion([full, cell, {**nll, "delta_low": 2e-5}])
+    assert (
+        barely.endswith("though barely told from 0 (2e-05 at the least).")
+        and "measurably" not in barely
+    )
 
 
 def test_blocks_put_badges_above_their_page() -> None:

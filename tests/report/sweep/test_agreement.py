@@ -300,7 +300,7 @@ def test_a_quantizer_that_keeps_the_tokens_is_told_which_has_the_nearer_logits()
     told = agreement.nearer([mine], axes, [mine, near])
     assert (
         told
-        == "Nearer in its logits, though with another token: quantize=int8 (mean KL 3e-06 nats, here 0.001)."
+        == "Nearer in its logits, though with another token, the first at step 2 of 8: quantize=int8 (mean KL 3e-06 nats, here 0.001)."
     )
     assert agreement.nearer([mine], axes, [mine, near | {"kl_mean": 0.5}]) == ""
     assert agreement.nearer([near], axes, [mine, near]) == ""

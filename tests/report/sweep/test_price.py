@@ -1,5 +1,7 @@
 """What the best point of a sweep costs otherwise, from what was measured and nothing else."""
 
+from pathlib import Path
+
 from harness.report.sweep import panels, price
 
 
@@ -41,7 +43,7 @@ def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
     for some, of in ((rows[:1], rows), ([won], [won, rows[1]]), (right[:1], right)):
         assert price.caution(some, ["prune"], of) == said, "whoever wins, it is one prompt"
     for told in (
-        price.caution(rows[:1], ["prune", "seed"], rows),
+        price.caution(rows[:1], ["prune", "model"], rows),
         price.caution(rows[:1], ["cache"], rows),
         price.caution([{**rows[0], "verdict": "equivalent"}], ["prune"], rows),
         price.caution([], ["prune"], rows),
@@ -57,6 +59,8 @@ def test_the_nearest_of_one_prompt_is_no_better_policy() -> None:
         {**r, "task": "experiment", "sampling": "greedy", "seed": s} for r in rows for s in "12"
     ]
     assert price.caution(greedy[:1], ["prune", "seed"], greedy) == said, "the seed draws nothing"
+    drawn = [{**r, "prune.seed": s, "sampling": "sample"} for r in rows for s in "12"]
+    assert price.caution(drawn[:1], ["prune", "prune.seed"], drawn) == said, "tokens, and no prompt"
 
 
 def test_what_is_drawn_is_what_tells_the_nearest_and_a_seed_has_no_size() -> None:
@@ -83,7 +87,9 @@ def test_fewer_bytes_with_the_right_answer_are_named_beside_the_nearest() -> Non
     best, axes = point("0.75", 1000, "drifted"), ["prune.ratio"]
     rows = [best, point("0.5", 700, "diverged"), point("0.25", 500, "diverged")]
     said = "With other tokens the right answer comes also in 50% of these bytes: prune.ratio=0.25."
-    assert price.smaller([best], axes, rows) == said and said in price.beside([best], axes, rows)
+    assert price.smaller([best], axes, rows) == said and said in price.beside(
+        Path(), [best], axes, rows
+    )
     for other in (
         {"answer": "wrong"}, {"stored_bytes": 990}, {"exit_code": "1"}, {"verdict": "failed"},
     ):  # fmt: skip
@@ -92,3 +98,17 @@ def test_fewer_bytes_with_the_right_answer_are_named_beside_the_nearest() -> Non
     assert price.smaller(asked[:1], ["seed", *axes], asked) == "", "each was asked another question"
     assert price.smaller([{**best, "answer": "wrong"}], axes, rows) == ""
     assert price.smaller([], axes, rows) == price.smaller(rows[:2], axes, rows) == ""
+
+
+def test_the_smallest_that_is_as_required_is_named_where_the_nearest_is_not() -> None:
+    """The twins: another question, formats of one size, a nearest point that is as required itself."""
+    full = [row(f, size, None, exit_code="0", quantize="none", save=f)
+            for f, size in (("safetensors", 300), ("gzip", 200))]  # fmt: skip
+    near = row("2", 100, None, exit_code="1", quantize="int8", save="gzip") | {"verdict": "drifted"}
+    axes, rows = ["quantize", "save"], [*full, near]
+    said = "As required, and the smallest that is: quantize=none save=gzip (200 bytes)."
+    assert price.required([near], axes, rows) == said
+    assert price.required([near | {"exit_code": "0"}], axes, rows) == ""
+    assert price.required([near], axes, [full[0], full[1] | {"stored_bytes": 299}, near]) == ""
+    asked = [r | {"seed": str(i)} for i, r in enumerate(rows)]
+    assert price.required(asked[2:], ["seed", *axes], asked) == ""

@@ -51,3 +51,14 @@ def test_names_that_would_overprint_share_a_lane_where_marks_would_not():
     heights = [50, 50 + 8 * point]
     assert len({*axes.lanes_of(axis, heights)}) == 2
     assert len({*axes.lanes_of(axis, heights, scatter.NAME)}) == 1
+
+
+def test_an_option_that_moves_no_logit_is_no_axis_and_has_the_colour() -> None:
+    """A format, by which one column would be drawn again and again; its bytes and its times are not folded away."""
+    rows = points(*({"quantize": q, "save": f, "kl_max": kl, "stored_bytes": b, "per_token_s": 0.1 * b, "load_s": 0.01 * b}
+                    for q, kl in (("none", 1e-12), ("int8", 1e-5), ("int4", 1e-2))
+                    for f, b in (("safetensors", 3000), ("gzip", 2000))))  # fmt: skip
+    apart, cost = panels.sections(rows, ["quantize", "save"])
+    assert "From the uninterrupted run, by quantize." in apart["text"]
+    assert "<span>save:</span>" in apart["legend"] and "<span>save:</span>" in cost["legend"]
+    assert not cost["fold"] and panels.sections(rows[::2], ["quantize"])[1]["fold"]

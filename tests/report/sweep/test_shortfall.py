@@ -23,7 +23,11 @@ def test_which_failed_by_how_much_and_what_to_try() -> None:
     assert "How far off: prune=snapkv" in shortfall.sentence(
         [ROW | {"exit_code": 0}], ["prune"], True
     )
-    assert "; 2 more below" in shortfall.sentence([ROW] * 5, ["prune"], False)
+    many = [ROW | {"kl_mean": 0.1 * n, "seed": str(n)} for n in range(1, 6)]
+    assert "; 2 more below" in shortfall.sentence(many, ["prune", "seed"], False)
+    saved = [ROW | {"save": f} for f in ("gzip", "pickle")]  # a format moves no logit
+    told = shortfall.sentence([*saved, many[1] | {"save": "gzip"}], ["prune", "save"], False)
+    assert "prune=snapkv (2 points): another token" in told and "prune=snapkv save=gzip: " in told
     touched = ROW | {"prune": "none", "mutated": True, "cache": "dynamic"}
     assert "cache=cloned" in shortfall.sentence([touched], ["cache"], False)
     for moved in ({"prune": "snapkv"}, {"quantize": "int8"}):  # which no cache mends
@@ -68,7 +72,7 @@ def test_the_page_says_it_below_its_conclusion(tmp_path) -> None:
         ROW | {"outcome": "diverged", "answer": None, "noise_kl_max": None, "point": str(i)}
         for i in (0, 1)
     ]
-    rows[1]["prune"] = "random"
+    rows[1] |= {"prune": "random", "kl_mean": 0.2}
     said = html.unescape(sweep.drawn(tmp_path, rows, 2, "s"))
     assert '<p class="soft">How far off: prune=snapkv: another token at step 2' in said
 

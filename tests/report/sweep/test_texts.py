@@ -93,3 +93,25 @@ def test_settings_that_said_the_same_share_a_line_and_what_is_no_whole_grid_does
     (block,) = texts.sections(tmp_path, rows, axes)
     lines = [" ".join(line[:3]) for line in block["rows"]]
     assert lines == ["1 a x", "2 all 4 x, y", "1 all 4 y", "1 b, c, d x"], "each a whole grid"
+
+
+def test_where_two_texts_part_beyond_their_beginnings_that_place_is_shown(tmp_path) -> None:
+    """The twin parts in its first words; and what the one nearest point says stands in a sentence."""
+    same = " the man put the stone by the road and the bird sang in the tree"
+    kept = {
+        "late": (f"{same} . it ended well", f"{same} . it was late"),
+        "first": ("k is 5 .", "k is 35 ."),
+    }
+    rows = [{"point": p, "verdict": "diverged", "prune": p} for p in kept]
+    for point, (whole, restored) in kept.items():
+        (tmp_path / point).mkdir()
+        text = {"continuation": whole, "restored": restored}
+        (tmp_path / point / "result.json").write_text(json.dumps({"text": text}))
+    (block,) = texts.sections(tmp_path, rows, ["prune"])
+    told = {line[0]: line[-1]["text"] for line in block["rows"]}
+    assert told == {"late": "... tree . it was late", "first": "k is 35 ."}
+    said = 'It says "k is 35 ." where the full cache says "k is 5 .".'
+    assert texts.parted(tmp_path, rows[1:]) == said
+    for other in (rows, [], [rows[1] | {"verdict": "drifted"}], [rows[1] | {"answer": "wrong"}]):
+        assert texts.parted(tmp_path, other) == ""
+    assert texts.parted(tmp_path / "none", rows[1:]) == ""
