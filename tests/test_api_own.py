@@ -2,9 +2,12 @@
 
 import copy
 import io
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 import torch
+from transformers import MambaConfig, MambaForCausalLM
 
 import harness
 from harness.cache import LibraryDecoder
@@ -51,6 +54,20 @@ def test_codes_that_are_of_other_tokens_are_not_on_purpose(model, state) -> None
     assert (wrong.good, wrong.broken) == (False, True) and "on purpose" not in repr(wrong)
     assert "a fault of the quantizer, or too few levels" in str(wrong)
     assert wrong.diagnosis["evidence"] in str(wrong) and "fault" not in str(right)
+
+
+def test_a_state_without_keys_and_values_has_no_fault_of_a_quantizer(model) -> None:
+    """Of no segments all are codes."""
+    sizes = {"hidden_size": 32, "state_size": 8, "num_hidden_layers": 2, "vocab_size": 1144}
+    whole = MambaForCausalLM(MambaConfig(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2))
+    mine = harness.wrap(whole.eval(), model.tokenizer)
+    state = harness.capture_text(mine, "let k be 5 .")
+    first, *others = state.layers
+    turned = MappingProxyType({name: 1.5 * tensor for name, tensor in first.recurrent.items()})
+    damaged = replace(state, layers=(replace(first, recurrent=turned), *others))
+    told = harness.judge(mine, damaged, steps=2)
+    assert told.broken and told.diagnosis["cause"] == "recurrent state" and not first.segments
+    assert "quantizer" not in str(told)
 
 
 def test_a_judgement_has_one_word_for_a_test_to_ask(model, state) -> None:
@@ -156,7 +173,7 @@ def test_a_format_that_loses_digits_saves_nothing(model, state, tmp_path, monkey
 @pytest.mark.parametrize("write, read, said", [
     (lambda sink, stream: sink.write(b"x"), lambda source: [], "whole stream of 6 tensors"),
     (lambda sink, stream: sink.write(next(iter(stream))[0].encode()), lambda source: [], "did not take layer.0.key"),
-    (lambda sink, stream: [sink.write(b"x") for _ in stream], lambda source: [], "it has no 'layer.0.segment.0.key'"),
+    (lambda sink, stream: [sink.write(b"x") for _ in stream], lambda source: [], "layer.0.segment.0.key is not given back"),
 ], ids=["none", "one", "all, and gives back none"])  # fmt: skip
 def test_a_format_that_takes_or_gives_back_too_little_saves_nothing(
     state, tmp_path, write, read, said
@@ -169,6 +186,22 @@ def test_a_format_that_takes_or_gives_back_too_little_saves_nothing(
     with pytest.raises(ConfigProblem, match="nothing was saved") as told:
         harness.save_state(state, tmp_path / "s", format=kind)
     assert said in str(told.value) and not [*tmp_path.iterdir()], told.value
+
+
+def test_only_what_a_format_has_just_written_is_read_back(
+    model, state, tmp_path, monkeypatch
+) -> None:
+    """Else a chat would read its whole past at each turn, and an older damage would be told as the format's."""
+    monkeypatch.setattr(Halves, "lossless", True)
+    harness.save_state(state, tmp_path / "1", format=Halves)
+    run = harness.resume(model, harness.load_state(tmp_path / "1", model, format=Halves), steps=3)
+    assert list(run)
+    read: list[str] = []
+    plain = Halves.read
+    monkeypatch.setattr(Halves, "read", lambda self, source, wanted: read.extend(wanted) or plain(self, source, wanted))  # fmt: skip
+    harness.save_state(run.state, tmp_path / "2", format=Halves)
+    assert read and not any(name.endswith("segment.0.key") for name in read), read
+    assert harness.load_state(tmp_path / "2", model, format=Halves).tokens == run.state.tokens
 
 
 def test_an_encrypted_snapshot_of_a_format_of_ones_own_is_read_back_too(state, tmp_path) -> None:

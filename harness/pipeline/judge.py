@@ -181,7 +181,8 @@ def judge(
             "pruned": state.pruned,
             "quantization": {},
             **history.coded(state),
-            "codes_alone": all(s.coded for layer in state.layers for s in layer.segments),
+            "codes_alone": bool(state.quantized)
+            and all(s.coded for layer in state.layers for s in layer.segments),
             "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens},
         },
     )

@@ -93,6 +93,22 @@ class Reading:
             self._tokenizer(row)
         return self
 
+    def own(self) -> list[str]:
+        """Faults of the payload files that lie in this folder itself, read and verified one after the other; those of
+        others, and what no file gives back. No more than one file's tensors are held at a time."""
+        with ThreadPoolExecutor(os.cpu_count() or 1, "verify") as pool:
+            for file in self.manifest["files"]:
+                name = file["file"]
+                if name in self._inherited:
+                    continue
+                rows = [row for row in self.manifest["tensors"] if row["file"] == name]
+                self._payload(file, rows, pool)
+                lost = [row["name"] for row in rows if row["name"] not in self.tensors]
+                for tensor in lost if not self.faults else ():
+                    self._fault(name, f"{tensor} is not given back")
+                self.tensors.clear()
+        return self.faults
+
     def missing(self) -> list[str]:
         """Faults that show without reading: files that are not there or have another size."""
         named = [(r["file"], r) for r in self.manifest["files"]]

@@ -106,8 +106,8 @@ def save(
 def _read_back(folder: Path, manifest: dict[str, Any], form: Format, access: Access) -> None:
     """Raise ConfigProblem unless `form`, from outside, gives back every byte of what it has just written in `folder`."""
     access = replace(access, decrypt=access.decrypt or access.encrypt)
-    with opened_folder(folder) as written, _verified(written, manifest, form, access) as reading:
-        _, problems = _restored(reading)
+    with opened_folder(folder) as written, Reading(written, manifest, form, access) as reading:
+        problems = reading.own()
     if problems:
         raise ConfigProblem(
             f"save={manifest['payload_format']}: `read` does not give back what `write` was given, so nothing was saved: "
@@ -189,8 +189,6 @@ def _restored(reading: Reading) -> tuple[State | None, list[str]]:
     try:
         state = assemble(reading.manifest, reading.tensors, reading.tokenizer)
         return state, schema.state_faults(state, reading.manifest)
-    except KeyError as problem:
-        return None, [f"it has no {problem}"]
     except Exception as problem:  # hostile contents may break any of the rules
         return None, [f"its contents do not have the expected form: {problem!r}"[:300]]
 
