@@ -79,17 +79,15 @@ def test_the_folder_of_a_chat_names_its_newest_turn(harness, saved, place):
     assert "turns of a chat" not in harness("task=verify", f"snapshot={place}").out
 
 
-def test_the_directory_of_a_run_names_what_the_run_saved_by_the_key_that_was_typed(
-    harness, saved, place
-):
+def test_the_directory_of_a_run_names_what_it_saved_and_is_compared_as_that(harness, saved, place):
     run = place / "of-a-run"
     shutil.copytree(saved, run / "snapshot")
-    for typed, key in (((f"snapshot={run}", "task=verify"), "snapshot"),
-                       ((f"a={run}", f"b={saved}", "task=diff"), "a"),
-                       ((f"a={saved}", f"b={run}", "task=diff"), "b")):  # fmt: skip
-        done = harness(*typed)
-        said = " ".join(done.out.split())
-        assert done.code == 2 and f"what the run saved is {key}={run}/snapshot" in said, done.out
+    done = harness(f"snapshot={run}", "task=verify")
+    said = " ".join(done.out.split())
+    assert done.code == 2 and f"what the run saved is snapshot={run}/snapshot" in said, done.out
+    for one, two in ((run, saved), (saved, run)):
+        done = harness(f"a={one}", f"b={two}", "task=diff")
+        assert done.code == 0 and done.result["verdict"] == "exact", done.out
 
 
 def test_diff_of_equal_states_in_two_formats(harness, saved, place):
