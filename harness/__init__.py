@@ -98,10 +98,10 @@ if not TYPE_CHECKING:  # a misspelt name is the type checker's to find
             return getattr(errors, name)
         import random
 
-        state = random.getstate()
+        state = (
+            random.getstate()
+        )  # a package draws once as it is imported; the caller's seed is theirs
         from harness import api
 
-        random.setstate(
-            state
-        )  # a package draws once as it is imported; the caller's seed is theirs
+        random.setstate(state)
         return getattr(api, name)

@@ -27,6 +27,7 @@ LEVEL = {
     "keys": 0.5,
     "shipped": 0,
     "errors": 0,
+    "given": 0,
     "interrupt": 0,
     "machine": 0,
     "process": 0,

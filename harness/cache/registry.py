@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from harness import config, variants
+from harness import config, given, variants
 from harness.cache import auto
 from harness.cache.base import Decoder
 from harness.cache.library import LibraryDecoder
 from harness.snapshot.state import State
-
-_classes: dict[str, type[Decoder]] = {}  # module.Class -> a class that was given, not its name
 
 
 def names() -> tuple[str, ...]:
@@ -27,20 +25,14 @@ def decoder(loaded: Any, state: State, settings: Any) -> Decoder:
 
     Raises ConfigProblem for an unknown name, UnsupportedModel when model or state do not fit.
     """
-    if own := _classes.get(str(getattr(settings, variants.TARGET, None))):
-        return own(loaded, state, settings)
+    if own := given.classes.get(str(getattr(settings, variants.TARGET, None))):
+        built: Decoder = own(loaded, state, settings)
+        return built
     variants.check("cache", "cache", [settings.name])
     settings = config.completed("cache", settings)
     if settings.name == auto.NAME:
         return auto.Auto(decoder, loaded, state, settings)  # type: ignore[return-value]
     return variants.variant("cache", settings, Decoder)(loaded, state, settings)
-
-
-def vouched(kind: type[Decoder]) -> str:
-    """`module.Class` of a class that somebody gave, under which `decoder` finds it."""
-    target = f"{kind.__module__}.{kind.__name__}"
-    _classes[target] = kind
-    return target
 
 
 def served(decoder: Any) -> dict[str, Any]:

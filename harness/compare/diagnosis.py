@@ -208,9 +208,7 @@ def _numbers(state: State, right: Recomputed, layer: int, picture: list[list[flo
         return "identity", "attention_weights", evidence
     if moved := likeness.other_rows(stored, expected, rows, limit, by):
         row, source = next(iter(moved.items()))
-        many = (
-            f"{len(moved)} cache rows hold what belongs in others: " if moved.keys() - {row} else ""
-        )
+        many = f"{len(moved)} cache rows hold what belongs in others: " * (len(moved) > 1)
         return "block", "kv_cache", f"{many}cache row {row} holds what belongs in row {source}"
     if any(clean):
         part = "values" if clean[0] else "keys"

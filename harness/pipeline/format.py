@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from harness import config, variants
+from harness import config, given, variants
 from harness.config import SaveConfig
 from harness.config.option import schema_of, suited
 from harness.errors import InputProblem
 from harness.pipeline.reduction import class_of
-from harness.save import registry
 from harness.save.base import Format
 
 
@@ -35,4 +34,4 @@ def reads(format: str | type) -> None:
 
 def vouched(format: Any) -> str:
     """`module.Class` of a caller's class, which from now on reads the payloads that name it."""
-    return registry.vouched(class_of("save", format, Format))
+    return given.vouched(class_of("save", format, Format))

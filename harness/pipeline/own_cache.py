@@ -1,10 +1,10 @@
 """A cache from Python: an option, or a class that somebody has just written."""
 
 from harness import variants
-from harness.cache import registry
 from harness.cache.base import Decoder
 from harness.config import CacheConfig
 from harness.config.option import schema_of
+from harness.given import vouched
 from harness.pipeline.argument import check_name
 from harness.pipeline.reduction import class_of
 
@@ -15,7 +15,7 @@ def cache_of(cache: str | type) -> CacheConfig:
     if not isinstance(cache, type):
         check_name("cache", cache, "auto, manual, ...")
         return CacheConfig(name=cache)
-    target = registry.vouched(class_of("cache", cache, Decoder))
+    target = vouched(class_of("cache", cache, Decoder))
     schema = schema_of("cache", cache.__name__, {variants.TARGET: target})
     chosen: CacheConfig = schema(name=cache.__name__)
     return chosen

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from harness import config, variants
+from harness import config, given, variants
 from harness.config import SaveConfig
 from harness.errors import Untrusted, UntrustedPlugin
 from harness.save.base import Format
-
-_classes: dict[str, type[Format]] = {}  # module.Class -> a class that was given, not its name
 
 
 def names() -> list[str]:
@@ -22,22 +20,15 @@ def shipped() -> list[str]:
 
 def format_of(settings: SaveConfig) -> Format:
     """The format that `settings` (an option of `save`) declares. Raises ConfigProblem."""
-    kind = _classes.get(str(getattr(settings, variants.TARGET, None)))
+    kind = given.classes.get(str(getattr(settings, variants.TARGET, None)))
     kind = kind or variants.variant("save", settings, Format)
     return kind(config.completed("save", settings))
-
-
-def vouched(kind: type[Format]) -> str:
-    """`module.Class` of a class that somebody gave: it is what a snapshot that names it is read by."""
-    target = f"{kind.__module__}.{kind.__name__}"
-    _classes[target] = kind
-    return target
 
 
 def target_of(settings: SaveConfig) -> str | None:
     """`module.Class` of a format from outside, as a snapshot records it; None for our own."""
     target = variants.target("save", settings)
-    if target and target not in _classes:
+    if target and target not in given.classes:
         variants.vouch(target)  # whoever writes in it may read what was written
     return target
 
@@ -50,8 +41,9 @@ def reader(manifest: dict[str, Any], where: str) -> Format:
     name, target = manifest["payload_format"], manifest.get("payload_target")
     if target is None:
         return variants.shipped("save", name)()
-    if target in _classes:
-        return _classes[target]()
+    if target in given.classes:
+        mine: Format = given.classes[target]()
+        return mine
     try:
         variants.refuse_untrusted(f"the snapshot at {where}", f"save={name}", target)
     except UntrustedPlugin as problem:

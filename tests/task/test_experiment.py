@@ -17,28 +17,31 @@ CASES = [
     ("model=tiny", "cache=manual"),
     ("model=tiny", "cache=cloned"),
     ("model=tiny", "cache=dynamic"),
-    ("model=tiny_gpt2", "cache=dynamic"),
+    pytest.param(
+        ("model=tiny_gpt2", "cache=dynamic"), marks=pytest.mark.slow
+    ),  # others like it are run every time
     ("model=tiny_gpt2", "cache=cloned"),
     ("model=tiny_gemma3", "cache=dynamic"),
-    ("model=tiny_gemma3", "cache=cloned"),
+    pytest.param(
+        ("model=tiny_gemma3", "cache=cloned"), marks=pytest.mark.slow
+    ),  # others like it are run every time
     ("model=tiny", "cache=manual", "prompt.batch=3"),
     ("model=tiny_gemma3", "cache=cloned", "prompt.batch=3"),
     ("model=tiny", "cache=manual", "dtype=bfloat16"),
     ("model=tiny", "cache=manual", "tokenizer=chat"),
-    ("model=tiny", "cache=manual", "tokenizer=raw", "prompt=text"),
+    pytest.param(
+        ("model=tiny", "cache=manual", "tokenizer=raw", "prompt=text"), marks=pytest.mark.slow
+    ),  # others like it are run every time
     ("model=tiny", "cache=manual", "tokenizer=library", "text=let k be 5 ."),
     ("model=tiny", "cache=manual", "sampling=sample", "seed=3"),
     ("model=tiny", "cache=cloned", "prompt.chunk=7"),
-    ("model=tiny", "cache=manual", "model.attention=eager"),
+    pytest.param(
+        ("model=tiny", "cache=manual", "model.attention=eager"), marks=pytest.mark.slow
+    ),  # others like it are run every time
 ]
 
 
-LONG = (3, 6, 11, 15)  # others like them are run every time
-
-
-@pytest.mark.parametrize("overrides", [
-    pytest.param(case, marks=pytest.mark.slow if number in LONG else ()) for number, case in enumerate(CASES)
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("overrides", CASES, ids=" ".join)
 def test_a_restored_run_is_the_same_thought(harness, overrides) -> None:
     done = harness(*overrides, "steps=12")
     assert done.code == 0, done.out

@@ -27,9 +27,11 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     if len(winners) != 1:
         return ""
     (best,) = winners
-    questions = [axis for axis in axes if asks(axis)]
-    alike = group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
-    others = [row for row in alike if row is not best and row["verdict"] not in STOPPED]
+    others = [
+        row
+        for row in _asked_alike(best, axes, rows)
+        if row is not best and row["verdict"] not in STOPPED
+    ]
     said = []
     known = [row for row in others if row.get("stored_bytes")]
     largest = max(known, key=stored, default=best)
@@ -57,9 +59,11 @@ def smaller(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     ):
         return ""
     (best,) = winners
-    questions = [axis for axis in axes if asks(axis)]
-    alike = group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
-    right = [row for row in alike if row.get("answer") == "right" and row.get("stored_bytes")]
+    right = [
+        row
+        for row in _asked_alike(best, axes, rows)
+        if row.get("answer") == "right" and row.get("stored_bytes")
+    ]
     right = [row for row in right if row["verdict"] == "diverged" and not int(row["exit_code"])]
     least = min(right, key=stored, default=best)
     if stored(least) >= LESS * stored(best):
@@ -92,7 +96,13 @@ def beside(folder: Path, winners: list[Row], axes: list[str], rows: list[Row]) -
     """What the console says behind which point of the sweep in `folder` to choose."""
     told = [say(winners, axes, rows) for say in (required, smaller, caution)]
     lost = pruned.every(rows) and all(row["verdict"] == "diverged" for row in rows)
-    return " ".join(filter(None, [texts.parted(folder, winners) * lost, *told]))
+    return " ".join(filter(None, [texts.parted(folder, winners) if lost else "", *told]))
+
+
+def _asked_alike(best: Row, axes: list[str], rows: list[Row]) -> list[Row]:
+    """The points that were asked the same as `best`."""
+    questions = [axis for axis in axes if asks(axis)]
+    return group(rows, questions)[tuple(str(best[axis]) for axis in questions)]
 
 
 def _named(row: Row, axes: list[str]) -> str:
