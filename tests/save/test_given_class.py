@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import harness
-from harness.save import Format, registry, tensor_bytes, tensor_of
+from harness import given
+from harness.save import Format, tensor_bytes, tensor_of
 
 KEY = 0x55
 
@@ -29,7 +30,7 @@ class Masked(Format):
 
 @pytest.fixture
 def state(monkeypatch):
-    monkeypatch.setattr(registry, "_classes", {})
+    monkeypatch.setattr(given, "classes", {})
     return harness.capture_text(harness.load_model("tiny"), "let k be 5 .")
 
 
@@ -41,7 +42,7 @@ def test_a_class_writes_and_is_vouched_for_by_whoever_gives_it(state, tmp_path, 
     assert payload[0] == options.get("key", KEY)
     back = harness.load_state(tmp_path / "a")
     assert torch.equal(back.layers[1].value, state.layers[1].value)
-    registry._classes.clear()  # as in another process
+    given.classes.clear()  # as in another process
     with pytest.raises(harness.Untrusted, match="takes the class itself, as `format`"):
         harness.load_state(tmp_path / "a")
     back = harness.load_state(tmp_path / "a", format=Masked)
