@@ -8,6 +8,8 @@ ARGS ?=
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 FOR ?= 3.12
+# Each of a thousand processes would compile all of PyTorch anew where this is set, as it is in many images.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
