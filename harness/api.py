@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,14 @@ from harness.pipeline.drive import rebuilt
 from harness.pipeline.format import reads, settings_of
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
+from harness.pipeline.lone import known, session_of
 from harness.pipeline.own_cache import cache_of
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.rope_switch import decoder
 from harness.pipeline.sampling import listed, sampled
 from harness.pipeline.self_check import Way, beside
-from harness.pipeline.session import Session
 from harness.report.terminal.bar import on_terminal
-from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
@@ -98,7 +98,7 @@ def capture_text(
     argument.check_count("seed", seed, 0)
     argument.check_name("policy", policy, "explicit, chat, ...")
     settings = config.option("sampling", sampling, **listed(options))
-    session = _session(model, seed, sampling=settings)
+    session = session_of(model, seed, sampling=settings)
     texts = argument.texts_of(text, turns, policy)
     rows = [encode(policy, model.tokenizer, one, turns or []) for one in texts]
     return session.capture(rows, session.sampler(), finite=False).state
@@ -160,7 +160,7 @@ def load_state(
     state, _ = store.load(source, access)
     if model is None:
         return state
-    state, _ = identity_check(_session(model, strict=strict, verify=verify), state, source)
+    state, _ = identity_check(session_of(model, strict=strict, verify=verify), state, source)
     return state.to(model.device)
 
 
@@ -179,7 +179,7 @@ def prune_state(
     argument.check_state(state)
     argument.check_shapes(model, state)
     argument.warn_of_codes(state)
-    return reduction.pruned_by(model, _known(model, state), policy, options)
+    return reduction.pruned_by(model, known(model, state), policy, options)
 
 
 @python_says
@@ -192,9 +192,9 @@ def quantize_state(state: State, quantizer: str | type = "int8", **options: Any)
 
 
 @python_says
-def wrap(model: Any, tokenizer: Any) -> Loaded:
+def wrap(model: Any, tokenizer: Any = None) -> Loaded:
     """`model` and `tokenizer`, objects of the library's in use already, as a Loaded: nothing in them is changed.
-    Of what `torch.compile` or `DataParallel` made, the module inside is taken; adapters (PEFT) are weights
+    Without a tokenizer a text is its ids, as numbers (`"5 17 300"`). Of what `torch.compile` or `DataParallel` made, the module inside is taken; adapters (PEFT) are weights
     like any other. Raises InputProblem for a model in training mode or without a head and for the tokenizer
     of another model, where its vocabulary shows it; UnsupportedModel for an adapter of virtual tokens."""
     return interop.wrap(model, tokenizer)
@@ -207,6 +207,11 @@ def from_cache(
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
     position_ids: torch.Tensor | None = None,
+    strict: bool = True,
+    rng: torch.Tensor | torch.Generator | None = None,
+    seed: int = 0,
+    sampling: str = "greedy",
+    **options: Any,
 ) -> State:
     """A State of a library cache that `input_ids` `[batch, tokens]` filled; the cache stays as it is. Keys and values
     are shared with it (of a StaticCache, copied): what writes into them in place changes the State too.
@@ -215,13 +220,23 @@ def from_cache(
     a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
     the ids are `sequences[:, :-1]`: the last one was never fed.
 
+    A cache knows nothing of how its tokens were chosen. sampling, options: the sampler that goes on, as in `resume`; rng:
+    its random numbers, `torch.get_rng_state()` right after a `generate` that sampled on the CPU, or a Generator of
+    there (its state is copied); without, those of a generator of `seed`.
+
     Raises InputProblem where cache, ids, mask and positions do not belong together: the first 128 tokens
     of every row (with windows or recurrent layers: all) and the last one are computed again, and their keys and
-    values may be off by the noise measured here. What is damaged between shows in `judge`.
+    values may be off by the noise measured here. strict=False takes them as they are: `judge` says what is damaged.
     Raises UnsupportedModel for a cache of unknown kind.
     """
-    session = _session(model)
-    return interop.from_cache(session, past_key_values, input_ids, attention_mask, position_ids)
+    argument.check_flag("strict", strict)
+    argument.check_count("seed", seed, 0)
+    numbers = argument.rng_of(rng)
+    settings = config.option("sampling", sampling, **listed(options))
+    session = session_of(model, seed, sampling=settings)
+    ids, mask, positions = input_ids, attention_mask, position_ids
+    state = interop.from_cache(session, past_key_values, ids, mask, positions, check=strict)
+    return state if numbers is None else replace(state, rng=numbers)
 
 
 @python_says
@@ -233,7 +248,7 @@ def to_cache(state: State, model: Any, strict: bool = True) -> Any:
     UnsupportedModel for a pruned state."""
     argument.check_state(state)
     argument.check_flag("strict", strict)
-    session = _session(interop.lent(model), strict=strict, verify="identity")
+    session = session_of(interop.lent(model), strict=strict, verify="identity")
     return interop.to_cache(session, state)
 
 
@@ -284,9 +299,9 @@ def resume(
         argument.check_count("at", at, 1)
         lineage = () if source is None else checkpoints(Path(source).expanduser())
         state = rewound(model, state, at, option, lineage).state
-    state = _known(model, state)
+    state = known(model, state)
     told, line = sampled(state.documents, sampling, seed, options)
-    session = _session(model, seed or 0, sampling=told)
+    session = session_of(model, seed or 0, sampling=told)
     prompt = argument.prompt_of(model, state, text)
     added = 0 if prompt is None else prompt.shape[1]
     check_length(model, int(state.next_position.max()), added + steps)
@@ -296,21 +311,26 @@ def resume(
 
 @python_says
 @on_terminal()
-def judge(model: Loaded, state: State, steps: int = 16, cache: str | type = "auto") -> Judgement:
-    """Continue `state` greedily and judge it against a run recomputed from its token buffer.
+def judge(
+    model: Loaded, state: State | str | Path, steps: int = 16, cache: str | type = "auto"
+) -> Judgement:
+    """Continue `state` (or that of a snapshot at this place) greedily and judge it against a run recomputed from its token
+    buffer, and in float64: a prefill and `steps` steps, about five times over; the first of a process compiles kernels.
 
     Returns `good` (a pruned or a quantized state is, where its cache goes on with what was kept), `verdict` (`exact`, `equivalent`,
     `drifted`, `diverged`, `unsound`: beside the full cache), `reason`, `metrics`, `noise`, `oracle`, and where it is worse than
     `equivalent` a `diagnosis` (`cause`, `layer`, `head`, `token`, `evidence`); printed, all of it in sentences. cache: as in `resume`.
-    Mutates nothing. Raises InputProblem for an argument out of range, ConfigProblem for no such cache, UnsupportedModel
+    Mutates nothing; `if judge(...)` raises, as `.good` is what was meant. Raises InputProblem for an argument out of range, ConfigProblem for no such cache, UnsupportedModel
     for a state of another model. Steps: from 1, in numbers from 0 (`metrics["first_divergence"]`).
     """
     argument.check_model(model)
+    if isinstance(state, str | Path):
+        state = load_state(state, model)
     argument.check_state(state)
     argument.check_count("steps", steps, 1)
     option = cache_of(cache)
     argument.check_fits(model, state, steps)
-    state, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
+    state, waived = identity_check(session_of(model, strict=False, verify="identity"), state, "")
     greedy = config.SamplingConfig(name="greedy")
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
@@ -324,27 +344,3 @@ def judge(model: Loaded, state: State, steps: int = 16, cache: str | type = "aut
         return judgement
     lossless = "" if state.pruned or state.quantized else option.name
     return diagnosed(judgement, model, state, waived, reference.fed, lossless)
-
-
-def _known(model: Loaded, state: State) -> State:
-    """`state`, which carries from now on how `model` differs from its own; that is warned of."""
-    same, waived = identity_check(_session(model, strict=False, verify="identity"), state, "")
-    argument.warn_of(waived, state)
-    return same
-
-
-def _session(
-    model: Loaded,
-    seed: int = 0,
-    strict: bool = True,
-    verify: str = "proof",
-    sampling: config.SamplingConfig | None = None,
-) -> Session:
-    argument.check_model(model)
-    cfg = config.Config(
-        name="api", seed=seed, restore=config.RestoreConfig(strict=strict, verify=verify)
-    )
-    cfg.sampling = sampling or config.SamplingConfig(name="greedy")
-    cfg.prune = config.PruneConfig(name="none")
-    cfg.cache, cfg.prompt = config.CacheConfig(name="cloned"), config.PromptConfig(name="text")
-    return Session(cfg, Path(), model, Say(quiet=True))

@@ -72,7 +72,7 @@ def test_judging_is_counted_on_a_terminal(model, monkeypatch) -> None:
     monkeypatch.setattr(Bar, "advance", lambda *_: None)
     state = harness.capture_text(model, PROMPT)
     assert begun == []
-    assert harness.judge(model, state, steps=1) and "prefill again" in begun
+    assert harness.judge(model, state, steps=1).good and "prefill again" in begun
 
 
 @pytest.mark.parametrize("sampling", ["greedy", "sample"])

@@ -116,6 +116,20 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise InputProblem(f"{name} is {value!r}: give a whole number, {least} or more.")
 
 
+def rng_of(value: Any) -> torch.Tensor | None:
+    """The generator state `[bytes]` uint8 that the argument `rng` is or holds, a copy. Raises InputProblem."""
+    if value is None:
+        return None
+    state = value.get_state() if isinstance(value, torch.Generator) else value
+    like = torch.get_rng_state()
+    if not torch.is_tensor(state) or (state.dtype, state.shape) != (like.dtype, like.shape):
+        raise InputProblem(
+            "rng is no state of a generator on the CPU: give torch.get_rng_state() right after what drew, or a "
+            "torch.Generator of there. What a GPU drew cannot go on here: leave it out, and give `seed`."
+        )
+    return state.clone()
+
+
 def check_place(name: str, value: Any) -> None:
     """Raise InputProblem for an argument `name` that names no place."""
     if not isinstance(value, str | PathLike) or not str(value):

@@ -23,6 +23,7 @@ from harness.pipeline.restore import floor, identity_check, one_step_back
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
+from harness.tokenizer.ids import numbers
 from harness.tokenizer.policy import Encoded
 
 GIVEN = "given"  # the policy of ids that nobody here encoded
@@ -41,7 +42,10 @@ def wrap(model: Any, tokenizer: Any) -> Loaded:
             "this adapter puts virtual tokens before every prompt, which stand in no token buffer. "
             "Adapters inside the layers (LoRA, IA3, ...) can be wrapped."
         )
-    check_tokenizer(tokenizer, model)
+    if tokenizer is None:
+        tokenizer = numbers(model.get_input_embeddings().weight.shape[0])
+    else:
+        check_tokenizer(tokenizer, model)
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     loaded = Loaded(model, tokenizer, {"name": name, "revision": None, "commit": None}, 0.0)
     folder = Path(name)
@@ -213,14 +217,14 @@ def check_tokenizer(tokenizer: Any, model: Any) -> None:
     """Raise InputProblem for what is no tokenizer, and for one that makes ids the model has no row for."""
     if not hasattr(tokenizer, "decode") or not hasattr(tokenizer, "save_pretrained"):
         raise InputProblem(
-            f"a {type(tokenizer).__name__} is no tokenizer of the library's: give the model's own "
-            "(AutoTokenizer.from_pretrained)."
+            f"the tokenizer is a {type(tokenizer).__name__}, none of the library's: give the model's own "
+            "(AutoTokenizer.from_pretrained), or none: then a text is its ids ('5 17 300')."
         )
     words, rows = tokenizer.vocab_size, model.get_input_embeddings().weight.shape[0]
     if words > rows:  # of the vocabulary itself: tokens added to it may have no row
         raise InputProblem(
             f"the tokenizer knows {words} tokens, the model has {rows}: it is the tokenizer of "
-            "another model. Give the model's own."
+            "another model. Give the model's own, or none: then a text is its ids ('5 17 300')."
         )
 
 
@@ -274,7 +278,26 @@ def _rows(
 
 def _check_filled(cache: Any, ids: torch.Tensor) -> None:
     """Raise InputProblem where `ids` `[batch, tokens]` cannot be what filled `cache`."""
-    lengths = {seen for layer in cache.layers if (seen := _seen(layer)) is not None}
+    seen = {
+        number: held
+        for number, layer in enumerate(cache.layers)
+        if (held := _seen(layer)) is not None
+    }
+    for number in seen:
+        keys, values = (getattr(cache.layers[number], part).shape[2] for part in ("keys", "values"))
+        if keys != values:
+            raise InputProblem(
+                f"layer {number} of the cache has keys of {keys} tokens and values of {values}: no forward leaves it so. "
+                "Give the cache as the model filled it."
+            )
+    lengths = set(seen.values())
+    if len(lengths) > 1:
+        usual = max(lengths)
+        first = next(number for number, held in seen.items() if held != usual)
+        raise InputProblem(
+            f"layer {first} of the cache holds {seen[first]} tokens, others {usual}: no forward leaves it so. Give the "
+            f"cache as the model filled it.{' ' + PRUNED if usual <= ids.shape[1] else ''}"
+        )
     if lengths - {ids.shape[1]}:
         longest = max(lengths)
         hint = ""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -56,6 +56,11 @@ class Judgement:
     itself: dict[str, Any] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
     __hash__ = None  # type: ignore[assignment]  # its figures are dicts
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a Judgement is neither true nor false: ask `.good` (it goes on as it was) or `.broken` (it does not)."
+        )
 
     def __repr__(self) -> str:
         meant = " on purpose" * bool(on_purpose(self.record() | self.made) and not self._strange)

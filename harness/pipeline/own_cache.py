@@ -13,7 +13,9 @@ def cache_of(cache: str | type) -> CacheConfig:
     """How `cache`, an option or a class below Decoder, goes on. Raises InputProblem for what is neither, ConfigProblem
     for a class that does not keep to its base."""
     if not isinstance(cache, type):
-        check_name("cache", cache, "auto, manual, ...")
+        check_name(
+            "cache", cache, "auto, manual, ..., or a class of yours below harness.cache.Decoder"
+        )
         return CacheConfig(name=cache)
     target = vouched(class_of("cache", cache, Decoder))
     schema = schema_of("cache", cache.__name__, {variants.TARGET: target})

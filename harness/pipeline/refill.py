@@ -6,6 +6,7 @@ WHOLE tokens and in its last one, which is fed again over all that lies before i
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -62,10 +63,14 @@ def refilled(loaded: Loaded, state: State) -> torch.Tensor | None:
 def _refuse(state: State, off: float, limit: float, where: str, row: int) -> None:
     padded = bool((state.attention_mask == 0).any())
     mend = "" if padded else " A padded batch needs its `attention_mask` too."
+    far = (
+        "is NaN or infinite" if not isfinite(off) else f"is off by {off:.3g} (allowed {limit:.3g})"
+    )
     raise InputProblem(
-        f"the cache is not what these ids give: {where} is off by {off:.3g} (allowed {limit:.3g}). Give "
+        f"the cache is not what these ids give: {where} {far}. Give "
         "the model and exactly the ids that filled it, and the `position_ids` of the forward where they did not "
-        f"count from 0.{mend}"
+        f"count from 0.{mend} Where they are those and the cache was changed since: strict=False takes it as it is, and "
+        "harness.judge says what is wrong with it."
     )
 
 

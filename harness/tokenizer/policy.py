@@ -11,6 +11,7 @@ from typing import Any
 from harness import config, variants
 from harness.config import TokenizerConfig
 from harness.errors import InputProblem, UnsupportedModel
+from harness.tokenizer.ids import check
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def explained(tokenizer: Any, encoded: Encoded) -> Encoded:
     known = plain(tokenizer, encoded.text)
     if encoded.text and not known:
         raise InputProblem(_unknown(tokenizer, encoded.text))
+    check(tokenizer, encoded.text, known)
     rows = {int(row["index"]): int(row["id"]) for row in encoded.account}
     special, ids = set(tokenizer.all_special_ids), encoded.ids
     said = [token for index, token in enumerate(ids) if index not in rows]

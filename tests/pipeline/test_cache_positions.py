@@ -131,7 +131,7 @@ def test_a_model_or_a_tokenizer_that_is_none_is_told_plainly(mine, batch, tmp_pa
         ("some/path", tokenizer, "load_model"),
         (torch.nn.Linear(2, 2), tokenizer, "no model of the library's"),
         (mine, tokenizer, "wrapped already"),
-        (model, "some/path", "no tokenizer"),
+        (model, "some/path", "the tokenizer is a str"),
     ]
     for inner, words, message in wrong:
         with pytest.raises(harness.InputProblem, match=message):
@@ -140,7 +140,6 @@ def test_a_model_or_a_tokenizer_that_is_none_is_told_plainly(mine, batch, tmp_pa
     with pytest.raises(harness.InputProblem, match="another model"):
         harness.wrap(small, tokenizer)
     for call in (
-        lambda: harness.judge(mine, "runs/mine"),
         lambda: harness.to_cache(model, state),
         lambda: harness.save_state("runs/mine", state),
     ):

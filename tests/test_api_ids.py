@@ -1,0 +1,145 @@
+"""A model that came without a tokenizer speaks in ids; a cache that chose by chance says how."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import harness
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    shape = {"vocab_size": 1200, "hidden_size": 64, "intermediate_size": 128}
+    heads = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(**shape, **heads)).eval()
+
+
+@pytest.fixture(scope="module")
+def loaded(model):
+    return harness.wrap(model)
+
+
+def test_without_a_tokenizer_a_text_is_its_ids(loaded, tmp_path) -> None:
+    state = harness.capture_text(loaded, "5 17 300")
+    assert state.token_ids.tolist() == [[5, 17, 300]]
+    harness.save_state(state, tmp_path / "kept")
+    resumed = harness.resume(loaded, harness.load_state(tmp_path / "kept", loaded), " 7 8", steps=5)
+    said = "".join(resumed)
+    assert [int(word) for word in said.split()] == resumed.ids
+    assert harness.judge(loaded, tmp_path / "kept", steps=4).good, "and of a place"
+
+
+@pytest.mark.parametrize(
+    "text, word", [("5 hello", "'hello'"), ("1200", "'1200'"), ("3 -1", "'-1'")]
+)
+def test_a_word_that_is_no_id_is_named(loaded, text, word) -> None:
+    with pytest.raises(harness.InputProblem, match=rf"{word} is no id: .* from 0 to 1199"):
+        harness.capture_text(loaded, text)
+    state = harness.capture_text(loaded, "5 17")
+    with pytest.raises(harness.InputProblem, match=f"{word} is no id"):
+        harness.resume(loaded, state, f" {text}")
+
+
+def test_words_are_another_tokenizer(loaded, model) -> None:
+    state = harness.capture_text(loaded, "5 17 300")
+    assert harness.to_cache(state, model).get_seq_length() == 3
+    assert harness.to_cache(state, harness.wrap(model)).get_seq_length() == 3
+    words = harness.wrap(model, harness.load_model("tiny").tokenizer)
+    with pytest.raises(harness.RestoreRefused, match="tokenizer"):
+        harness.to_cache(state, words)
+
+
+def sampled(model, ids, steps=6, **going):
+    return model.generate(ids, do_sample=True, top_k=0, max_new_tokens=steps, return_dict_in_generate=True, **going)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["state", "generator"])
+def test_what_generate_drew_goes_on_with_its_own_random_numbers(loaded, model, kind) -> None:
+    ids = torch.arange(40)[None] * 7
+    torch.manual_seed(5)
+    first = sampled(model, ids)
+    rng = torch.get_rng_state()
+    whole = sampled(model, first.sequences, past_key_values=first.past_key_values)
+    torch.manual_seed(5)
+    first = sampled(model, ids)
+    if kind == "generator":
+        given: torch.Tensor | torch.Generator = torch.Generator()
+        given.set_state(rng)
+    else:
+        given = rng
+    state = harness.from_cache(
+        loaded, first.past_key_values, first.sequences[:, :-1], rng=given, sampling="sample", top_k=0
+    )  # fmt: skip
+    resumed = harness.resume(loaded, state, f" {int(first.sequences[0, -1])}", steps=6)
+    list(resumed)
+    assert resumed.ids == whole.sequences[0, -6:].tolist(), "the sampler and its numbers are kept"
+    other = harness.from_cache(
+        loaded, first.past_key_values, first.sequences[:, :-1], seed=3, sampling="sample", top_k=0
+    )  # fmt: skip
+    resumed = harness.resume(loaded, other, f" {int(first.sequences[0, -1])}", steps=6)
+    list(resumed)
+    assert resumed.ids != whole.sequences[0, -6:].tolist()
+
+
+@pytest.mark.parametrize("rng", [3, torch.zeros(4), torch.zeros(16, dtype=torch.uint8)])
+def test_what_is_no_generator_is_refused(loaded, model, rng) -> None:
+    cache = model(torch.arange(9)[None], use_cache=True).past_key_values
+    with pytest.raises(harness.InputProblem, match="no state of a generator"):
+        harness.from_cache(loaded, cache, torch.arange(9)[None], rng=rng)
+
+
+def filled(model, ids):
+    return model(ids, use_cache=True).past_key_values
+
+
+def test_a_damaged_cache_is_taken_where_that_is_asked_and_judged(loaded, model) -> None:
+    ids = torch.arange(200)[None] * 2
+    cache = filled(model, ids)
+    cache.layers[1].values[:, 1, 160] *= 1.01
+    with pytest.raises(harness.InputProblem, match=r"strict=False takes it .* harness\.judge says"):
+        harness.from_cache(loaded, cache, ids)
+    told = harness.judge(loaded, harness.from_cache(loaded, cache, ids, strict=False))
+    found = told.diagnosis
+    assert told.broken and (found["layer"], found["head"], found["token"]) == (1, 1, 160)
+    cache = filled(model, ids)
+    cache.layers[2].keys[:, 0, 16] = float("nan")
+    with pytest.raises(
+        harness.InputProblem, match="token 16 in row 0, layer 2, is NaN or infinite"
+    ):
+        harness.from_cache(loaded, cache, ids)
+
+
+def test_layers_of_other_lengths_are_named(loaded, model) -> None:
+    ids = torch.arange(200)[None] * 2
+    cache = filled(model, ids)
+    layer = cache.layers[1]
+    layer.values = layer.values[:, :, :150]
+    with pytest.raises(
+        harness.InputProblem, match=r"layer 1 .* keys of 200 tokens and values of 150"
+    ):
+        harness.from_cache(loaded, cache, ids)
+    layer.keys = layer.keys[:, :, :150]
+    with pytest.raises(
+        harness.InputProblem, match=r"layer 1 of the cache holds 150 tokens, others 200"
+    ):
+        harness.from_cache(loaded, cache, ids)
+
+
+def test_a_judgement_is_no_truth_value(loaded) -> None:
+    judged = harness.judge(loaded, harness.capture_text(loaded, "5 17 300"), steps=2)
+    with pytest.raises(TypeError, match=r"`\.good`"):
+        bool(judged)
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("inspect", "task=inspect --help"),
+        ("jugde", "Did you mean 'judge'"),
+        ("zzz", "no attribute 'zzz'$"),
+    ],
+)
+def test_a_name_that_is_not_here_is_told_where_it_is(name, told) -> None:
+    with pytest.raises(AttributeError, match=told):
+        getattr(harness, name)
