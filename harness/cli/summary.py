@@ -26,7 +26,7 @@ def conclude() -> int:
         return 0
     (folder / TOLD).unlink(missing_ok=True)
     from harness.report.sweep import cells as answers
-    from harness.report.sweep import evaluated, search, seeds, summary
+    from harness.report.sweep import evaluated, search, seeds, summary, unfinished
     from harness.report.sweep import page as pages
     from harness.report.sweep.variation import varied
     from harness.report.terminal import tracked as store
@@ -48,7 +48,7 @@ def conclude() -> int:
         ways = search.ways(folder, rows)
         chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
         spread = seeds.told(rows, varied(rows, ways))
-        said = summary.said(rows, ways, Watch.aim, chosen, spread)
+        said = summary.said(unfinished.explained(folder, rows), ways, Watch.aim, chosen, spread)
         now("recording what it came to")
         again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
         sought = evaluated.sought(rows, ways)

@@ -6,6 +6,8 @@ import shlex
 from importlib.util import find_spec
 from textwrap import shorten
 
+from harness.process import of_mlflow
+
 NONE = "what answers there is no MLflow, or not at this path"
 FORBIDDEN = "it answers 403 (forbidden)"
 ASKED = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")  # who asks a server
@@ -46,10 +48,10 @@ def plain(problem: Exception, uri: str = "ADDRESS") -> str:
         return _forbidden()
     if found := GONE.search(text):
         place = shlex.quote(f"MLFLOW_TRACKING_URI={uri}")
-        return f"{DELETED}; `env {place} mlflow experiments restore --experiment-id {found[1]}` restores it"
+        return f"{DELETED}; `env {place} {of_mlflow()} experiments restore --experiment-id {found[1]}` restores it"
     if found := ERASED.search(text):
         place = shlex.quote(f"MLFLOW_TRACKING_URI={uri}")
-        return f"this run was deleted there; `env {place} mlflow runs restore --run-id {found[1]}` restores it"
+        return f"this run was deleted there; `env {place} {of_mlflow()} runs restore --run-id {found[1]}` restores it"
     if "Databricks" in text:
         return _databricks()
     if module := MODULE.search(text):

@@ -18,6 +18,7 @@ from harness import interrupt
 from harness.cli import point, remote
 from harness.errors import DiskFull, InputProblem, TooLong, disk_is_full
 from harness.pipeline.finish import remedy
+from harness.process import of_mlflow
 from harness.snapshot import record
 from harness.task.audit import target
 from harness.track.reasons import plain
@@ -146,7 +147,7 @@ def test_of_an_experiment_that_was_deleted_both_ways_out_are_told():
     gone = Exception("The experiment 7 must be in the 'active' state. Current state is deleted.")
     said = plain(gone, "sqlite:///my runs/mlflow.db")
     place = "'MLFLOW_TRACKING_URI=sqlite:///my runs/mlflow.db'"
-    assert f"`env {place} mlflow experiments restore --experiment-id 7`" in said
+    assert f"`env {place} {of_mlflow()} experiments restore --experiment-id 7`" in said
     assert "resume=runs/1 track.experiment=OTHER`" in remedy(Path("runs/1"), said, False)
 
 

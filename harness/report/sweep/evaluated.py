@@ -8,6 +8,7 @@ from typing import Any
 from harness import machine
 from harness.report.picture import plots
 from harness.report.sweep.variation import CHOICE, FIGURES, asks, group, is_seed
+from harness.report.sweep.verdicts import WHY
 from harness.snapshot.cells import best, name, nearest
 from harness.snapshot.objective import directions, front, shown
 from harness.snapshot.result import CELL, DONE, ROWS
@@ -103,7 +104,9 @@ def markdown(
         cells = [f"**{place}** ({mark})" if mark else place, *(plots.short(row[a]) for a in axes)]
         cells += _told(row) if row.get(CHOICE) else ["-"] * len(HEADS)
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
-        cells += [f"{row['outcome']}: {row['reason']}"[:120] * (CHOICE not in row)] * failed
+        cells += [
+            f"{row['outcome']}: {row.get(WHY) or row['reason']}"[:120] * (CHOICE not in row)
+        ] * failed
         lines.append(f"| {' | '.join(' '.join(str(c).replace('|', '/').split()) for c in cells)} |")
     return "\n".join(lines)
 

@@ -31,7 +31,7 @@ from harness.report.sweep import (
 from harness.report.sweep import cells as answers
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL
-from harness.report.sweep.verdicts import word
+from harness.report.sweep.verdicts import WHY, word
 from harness.report.terminal.console import Say, number
 from harness.snapshot.objective import front, shown
 from harness.snapshot.record import PENDING, read
@@ -225,7 +225,7 @@ def markdown(
         cells += ["\u25c6" * (id(row) in best)] * bool(best)
         cells += [number(row.get("kl_mean"))] * far
         cells += ["-" if row.get(k) is None else machine.human(row[k]) for k in sizes]
-        cells += [] if alone else [word(row), in_brief(row["reason"], 120)]
+        cells += [] if alone else [word(row), in_brief(row.get(WHY) or row["reason"], 120)]
         lines.append(f"| {' | '.join(str(c).replace('|', '/') for c in cells)} |")
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from harness.report.html import cell, section
 from harness.report.names import folder as called
 from harness.report.picture import plots
 from harness.report.sweep.summary import again
-from harness.report.sweep.verdicts import STOPPED, target
+from harness.report.sweep.verdicts import STOPPED, WHY, target
 from harness.snapshot.record import read
 
 MOST = 20  # rows; so many alike say it all
@@ -29,6 +29,14 @@ def diagnosed(folder: Path, rows: list[Row]) -> list[Row]:
     not fit and what that means, as the page of each begins; without paths."""
     return [
         {**row, "reason": why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
+        for row in rows
+    ]
+
+
+def explained(folder: Path, rows: list[Row]) -> list[Row]:
+    """`rows` with, beside the reason of those that came to no end, their diagnosis in short under WHY: for a table."""
+    return [
+        {**row, WHY: why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
         for row in rows
     ]
 

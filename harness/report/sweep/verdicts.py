@@ -12,6 +12,7 @@ from harness.report.picture import plots
 from harness.report.sweep import pruned
 from harness.snapshot.result import ORDER, UNJUDGED
 
+WHY = "why"  # of a point's row, where it came to no end: its diagnosis in short
 STOPPED = ("failed", "refused")  # such points have no figures
 ACROSS, DOWN = 8, 40  # columns and lines of a grid that can still be read
 BEST = (

@@ -10,7 +10,7 @@ from typing import Any
 from harness import track
 from harness.report.evaluate import page as evaluate
 from harness.report.sweep import cells as answers
-from harness.report.sweep import evaluated, rounding, search, seeds, summary, variation
+from harness.report.sweep import evaluated, rounding, search, seeds, summary, unfinished, variation
 from harness.report.sweep import page as pages
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS
@@ -156,7 +156,12 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     spread = seeds.told(rows, variation.varied(rows, ways))
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
     seen = wording.seen(rows)
-    tables = [table, summary.markdown(rows, ways, each=True), summary.markdown(seen, ways)]
+    tables = [
+        summary.markdown(unfinished.explained(folder, rows), ways),
+        table,
+        summary.markdown(rows, ways, each=True),
+        summary.markdown(seen, ways),
+    ]
     once = summary.told(rows, ways, asked, once=True)[1] or summary.measured(rows, ways, once=True)
     plain = summary.measured(rows, ways)  # of one point alone beside the full cache, once
     missing = len(rows) < (asked or 0)

@@ -7,7 +7,7 @@ import pytest
 from sweeps import LITERAL, asked, drawn, points
 
 from harness.config import literal
-from harness.report.sweep import heading, summary
+from harness.report.sweep import heading, summary, unfinished
 from harness.report.sweep import page as sweep
 
 
@@ -50,6 +50,9 @@ def test_a_sweep_with_points_that_came_to_no_end_says_it_short_and_each_diagnosi
     assert failed.count(found["evidence"]) == 1 and "as .../1</td>" in failed
     assert "yyy" not in page and "see &#34;What failed&#34;" in others
     assert "<li>seed draws nothing with sampling=greedy</li>" in others, "as the console says"
+    table = summary.markdown(unfinished.explained(tmp_path, rows), {})
+    assert table.count("layers are exchanged") == 2 and "restore refused" not in table
+    assert "layers are exchanged" not in summary.markdown(rows, {}), "as it was told before"
 
 
 def test_the_same_command_typed_again_gives_the_same_overrides():
