@@ -23,6 +23,7 @@ MISSED = {
     "architectures": "a cell is wrong",
     "audit": "differs",
     "diff": "differs",
+    "verify": "damaged",
 }
 
 ALONE = {"faults": ("caught", "not caught")}  # of the two where one thing was tried
@@ -101,6 +102,8 @@ def outcome(result: Mapping[str, Any]) -> str:
     compared = any(value is not None for value in (result.get("metrics") or {}).values())
     stopped = verdict == "failed" and "exit_code" in result  # it came to no end
     missed = {"failed", "diverged"} | ({"drifted", UNJUDGED} if task == "diff" else set())
+    if task == "verify":
+        missed = {"refused"} if result.get("faults") else set()
     alone = ALONE.get(task) if result.get("tried") == 1 else None
     if on := result.get("continues"):  # what went on from the other is no fault
         return f"{on['longer']} continues {on['shorter']}"

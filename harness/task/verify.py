@@ -16,6 +16,11 @@ from harness.save import leftovers, store
 from harness.save.lineage import Siblings
 from harness.snapshot.result import UNJUDGED
 
+BYTES = (
+    "Its bytes were compared, and nothing was run: whether its keys and values give the logits that were stored with "
+    "them is asked where it is loaded (task=resume, harness.load_state)."
+)
+
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     """Needs `snapshot=DIR`. Exit 0 when every byte is as it was written, 3 with every fault found,
@@ -60,7 +65,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         what = f"Snapshot {manifest['id']}: {machine.many(manifest['tokens'], 'token')}, {machine.human(size)} on disk{signed}."
         if needed := _needed(manifest, snapshot):
             what += f" It {needed.replace(':', '', 1)}."
-        sections.append(html.section("What was verified", text=what))
+        sections.append(html.section("What was verified", text=f"{what} {BYTES}"))
         sections.append(html.section("Payload", columns=["file", "bytes", "held by"], rows=rows))
     numbered = [[i, fault] for i, fault in enumerate(faults, 1)]
     if faults:
@@ -76,11 +81,12 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         words = len(manifest["tokenizer_files"]) if manifest else 0
         files += f" and of {words} of its tokenizer" * bool(words)
         what = f"every byte of its {files} matches its digest{by}"
-        say.line(f"sound: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
+        say.line(f"intact: {shown(snapshot)}, {what} (snapshot {record['snapshot']['id'][:16]})")
         if manifest and (needed := _needed(manifest, snapshot)):
             say.line(needed)
         if waived:
             say.line(waived)
+        say.line(BYTES)
     if left := leftovers.beside(store.place(snapshot)):
         say.line(left)
     say.line(f"report: {shown(folder)}/report.html")

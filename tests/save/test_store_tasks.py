@@ -26,7 +26,7 @@ def test_verify_a_sound_snapshot(harness, saved):
     assert done.code == 0 and done.result["verdict"] == "unjudged" and not done.result["faults"]
     assert done.result["snapshot"]["id"] == store.read_manifest(saved)["id"]
     assert re.search(
-        r"^sound: \S*a, every byte of its \d+ files? and of \d+ of its tokenizer matches its digest \(",
+        r"^intact: \S*a, every byte of its \d+ files? and of \d+ of its tokenizer matches its digest \(",
         done.out,
         re.M,
     )

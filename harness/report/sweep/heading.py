@@ -17,6 +17,7 @@ from harness.report.sweep import (
     precision,
     price,
     pruned,
+    right,
     rounding,
     search,
     seeds,
@@ -50,10 +51,10 @@ def told(
     first = _opening(folder, rows, axes, badge, total, alone) * (not found or bool(left))
     wrong = _answerless(rows)
     below: list[str] = []
-    lost = search.hopeless(rows, ways) or wrong
-    answer = search.conclusion(rows, ways, sure)
+    lost = search.hopeless(rows, ways)
+    answer = " ".join([search.conclusion(rows, ways, sure), *right.above(rows, axes).values()])
     if lost:
-        answer += " No point gives a right answer." if wrong else " None reaches anything."
+        answer += " None reaches anything."
     else:
         first, (more, *below) = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more} {cells.alone(folder, rows)}".rstrip()
@@ -71,7 +72,7 @@ def told(
         text += f"\n{tell(rows, axes)}".rstrip()
     was = "was" if mixed == 1 else "were"
     text += f"\n{machine.many(mixed, 'point')} {was} run by other code than the rest." * bool(mixed)
-    tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or mixed))
+    tone = "bad" if bad else "soft" if left else _tone(rows, bool(lost or wrong or mixed))
     return badge, text.strip(), tone
 
 
@@ -127,9 +128,11 @@ def _chosen(
     mine = baseline.tried(rows, axes)
     nearest = best if search.by_nearness(ways) else []
     winners = nearest or overall.chosen(mine, axes)
-    said = f"{tally.sentence(mine, axes)} {conclusion.told(winners, axes, mine, so_far)}".strip()
-    if pruning := pruned.told(mine, winners, axes, so_far, said):
-        own = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else ""
+    most, said = tally.sentence(mine, axes), conclusion.told(winners, axes, mine, so_far)
+    pruning = pruned.told(mine, winners, axes, so_far, said)
+    said = f"{most} {pruning or said}".strip()
+    if pruning:
+        own, pruning = first if seeds.sentence(rows, axes) or len(mine) < len(rows) else "", said
         first_other = texts.parted(folder, winners)
         return own, _beside(f"{pruning} {first_other}".rstrip(), winners, axes, rows)
     if winners and not best:

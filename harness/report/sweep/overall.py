@@ -1,10 +1,11 @@
 """Which setting is best over all seeds, where each seed by itself has another best: a seed is none to be chosen."""
 
 from collections import Counter
+from math import comb
 from statistics import median
 from typing import Any
 
-from harness.report.sweep import choice, distance
+from harness.report.sweep import choice, damaged, distance, earlier
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.choice import (
@@ -20,12 +21,16 @@ from harness.report.sweep.distance import missed
 from harness.report.sweep.variation import asks, group, is_seed
 from harness.report.sweep.which import called
 
+SURE = 0.05  # how likely so clear a difference is by chance alone, at most
+
 Row = dict[str, Any]
 
 
 def chosen(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
     """The points to choose: those of the setting that is best over the seeds, or the best of each question. once: as
     of `choice.leading`."""
+    if damaged.only(axes):
+        return []
     return (not once and points(rows, axes)) or of_each(rows, axes, once)
 
 
@@ -105,7 +110,41 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row], so_far: str =
         )
     else:
         said = f"The {'nearest' if near else 'best'} {over}{so_far}: {named} ({told}){same}."
+        said = f"{said} {_doubt(best, rows, questions, options)}".rstrip()
     return f"{short} {said}".strip()
+
+
+def _doubt(best: list[Row], rows: list[Row], questions: list[str], options: list[str]) -> str:
+    """That so few seeds do not tell the one best setting from the next, in a sentence (sign test of its answers, or where
+    both have as many right of its distance, seed by seed); empty where they do."""
+    settings = group(policies(rows, [*questions, *options]), options)
+    mine = {option(row, options) for row in best}
+    others = {name: some for name, some in settings.items() if name not in mine and _measured(some)}
+    if len(mine) != 1 or not others or not earlier.told():
+        return ""
+    name = min(others, key=lambda one: (*_rank(others[one]), far(others[one])))
+    pairs = zip(group(best, questions).values(), group(others[name], questions).values())
+    both = [(some[0], its[0]) for some, its in pairs]
+    right = [sum(r.get("answer") == "right" for r in some) for some in (best, others[name])]
+    mine_far, its_far = (
+        [distance.far(row) for row in _measured(some)] for some in (best, others[name])
+    )
+    if right[0] == right[1] and max(mine_far) < min(its_far):
+        return ""
+    if right[0] == right[1]:
+        apart = [a - b for a, b in (map(distance.far, pair) for pair in both) if a != b]
+    else:
+        apart = [_wrong(a) - _wrong(b) for a, b in both if _wrong(a) != _wrong(b)]
+    fewer = min(sum(by > 0 for by in apart), sum(by < 0 for by in apart))
+    if 2 * sum(comb(len(apart), k) for k in range(fewer + 1)) <= SURE * 2 ** len(apart):
+        return ""
+    there = called({name}, options, questions, rows)[0]
+    told = f" ({right[0]} right and {right[1]})" if right[0] != right[1] else ""
+    return f"{len(both)} seeds do not tell it from {there}{told}."
+
+
+def _wrong(row: Row) -> int:
+    return int(row.get("answer") == "wrong")
 
 
 def marks(winners: list[Row], axes: list[str], rows: list[Row]) -> dict[str, str]:

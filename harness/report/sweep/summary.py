@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine, process
-from harness.report.failure import why
 from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.picture import plots
@@ -16,12 +15,14 @@ from harness.report.sweep import (
     choice,
     codes,
     conclusion,
+    ending,
     evaluated,
     inert,
     overall,
     precision,
     price,
     pruned,
+    right,
     rounding,
     search,
     shortfall,
@@ -35,7 +36,6 @@ from harness.report.sweep.verdicts import WHY, word
 from harness.report.terminal.console import Say, number
 from harness.snapshot.objective import front, shown
 from harness.snapshot.record import PENDING, read
-from harness.snapshot.refused import kept_out
 from harness.snapshot.result import DONE, ORDER, UNJUDGED, tallied
 
 Row = dict[str, Any]
@@ -43,7 +43,6 @@ STOPPED = "Stopped after "  # begins what is said of a sweep that was
 SIZED = {"kv_bytes": "K/V", "stored_bytes": "on disk"}  # shown where they differ
 SOME = 10  # points that are named one by one
 MOVED = "  # track.uri=ADDRESS too, where the server has another address by now"
-REASONS = 20  # why points came to no end, told one by one
 
 
 def searched(rows: list[Row], ways: Iterable[str]) -> bool:
@@ -113,7 +112,10 @@ def said(
     level = "" if once or not rows else rounding.alike(rows, variation.varied(rows, ways))
     plain = " ".join(filter(None, (missed(rows), level, spread or measured(rows, ways, once))))
     sentence = sentence or plain
-    sentence += f" {inert.sentence(rows, variation.varied(rows, ways))}".rstrip() * (not once)
+    axes = variation.varied(rows, ways) if rows else []
+    sentence += f" {inert.sentence(rows, axes)}".rstrip() * (not once)
+    above = {} if once else right.above(rows, axes)
+    sentence = " ".join(filter(None, (*above.values(), sentence)))
     if total and len(rows) < total:
         part = f"{len(rows)} of {machine.many(total, 'point')}"
         rest = sentence.removeprefix(part) if sentence.startswith(part) else f". {sentence}"
@@ -260,6 +262,8 @@ def closing(
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
         label = "verdicts" if set(counts(rows)) <= {*ORDER} else "outcome"
         lines.append(say.labelled(label, words))
+        above = right.above(rows, variation.varied(rows, ways))
+        lines += [say.labelled(*pair) for pair in above.items()]
         few = inert.once(rows, ways)
         axes = variation.varied(few, ways)
         mine = baseline.tried(few, axes)
@@ -280,7 +284,7 @@ def closing(
         lines.append(say.labelled("best", chosen))
     elif spread and set(counts(rows)) == {DONE} and not best:  # as its run is told
         lines.append(say.labelled("conclusion", spread))
-    lines += _failed(folder, rows)
+    lines += ending.stopped(folder, rows)
     place, left = _here(folder), ""
     if total and len(rows) < total:
         lines.append(f"missing:      {total - len(rows)} of {total}")
@@ -292,7 +296,7 @@ def closing(
         more = f" and {len(waiting) - SOME} more" if waiting[SOME:] else ""
         lines.append(f"not uploaded: {some}{more}{f': {why}' * bool(why)}")
         left = f"{typed(folder)}{MOVED}"
-    lines += _missed(rows, say)
+    lines += ending.exits(rows, say)
     if left and not stopped:
         lines.append(f"go on with:   {left}")
     elif not stopped and any(row["verdict"] == "failed" for row in rows):
@@ -301,48 +305,6 @@ def closing(
         lines.append(f"other code:   {', '.join(map(called, aged))} ran before the code changed; delete what is to run again, and resume")  # fmt: skip
     cells = [f"cells:        {place}/answers.csv"] * (folder / "answers.csv").is_file()
     return [*lines, f"table:        {place}/sweep.csv", *cells, f"page:         {place}/sweep.html"]
-
-
-def _missed(rows: list[Row], say: Say) -> list[str]:
-    """Why a sweep ends with another exit code than 0: its worst point's, and what is worse than required besides."""
-    missed = [r for r in rows if int(r.get("exit_code") or 0) == 1 and r["verdict"] in ORDER]
-    worst, told = max((int(row.get("exit_code") or 0) for row in rows), default=0), []
-    if worst > 1:
-        ended = [r for r in rows if int(r.get("exit_code") or 0) == worst]
-        words = sorted({str(r["verdict"]) for r in ended})
-        verdicts = " or ".join(w if w == "failed" else f"{_is(ended)} {w}" for w in words)
-        told.append(f"{machine.many(len(ended), 'point')} {verdicts}")
-    if missed:
-        words = [*dict.fromkeys(map(word, sorted(missed, key=lambda r: ORDER.index(r["verdict"]))))]
-        worse = f"{machine.many(len(missed), 'point')} {_is(missed)} worse than required"
-        told.append(f"{worse} ({_named(missed)}: {' or '.join(words)})")
-    return [say.labelled("exit code", f"{worst}: {'; '.join(told)}")] * bool(told)
-
-
-def _is(rows: list[Row]) -> str:
-    return "is" if len(rows) == 1 else "are"
-
-
-def _named(rows: list[Row]) -> str:
-    more = f" and {len(rows) - SOME} more in the table below" if rows[SOME:] else ""
-    return ", ".join(called(r["point"]) for r in rows[:SOME]) + more
-
-
-def _failed(folder: Path, rows: list[Row]) -> list[str]:
-    """Points that came to no end, those that say the same in one line."""
-    alike: dict[tuple[str, str], list[Row]] = {}
-    for row in (r for r in rows if r["verdict"] in grid.STOPPED):
-        said = why(folder / row["point"], row)
-        said = in_brief(said.removeprefix(kept_out(str(row["reason"]))), 150)
-        alike.setdefault((row["verdict"], said), []).append(row)
-    lines = []
-    for (verdict, said), points in list(alike.items())[:REASONS]:
-        lines.append(f"  {_named(points)} {verdict}: {said}")
-    if left := [row for points in list(alike.values())[REASONS:] for row in points]:
-        lines.append(
-            f"  {machine.many(len(left), 'more point')} for other reasons: see the table below"
-        )
-    return lines
 
 
 def _here(path: Path) -> Path:

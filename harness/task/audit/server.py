@@ -19,6 +19,7 @@ from harness.config.tracking import USUAL
 from harness.pipeline.finish import shown
 from harness.report.audit.page import OTHER
 from harness.report.names import folder as called
+from harness.report.sweep import earlier
 from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
 from harness.task.audit import copies, derivation, tracking
 from harness.task.audit.finding import Finding
@@ -126,8 +127,14 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
     results = [read(p / "result.json") for p in done]
     record = read(done[0] / "record.json")
     seen.deleted += ["the sweep"] * run["deleted"]
-    made = tracking.sweep(folder, done, run, _theres(cfg, record))
-    yield from _run(cfg, run, made, seen, all(map(derivation.ours, results)))
+    ours, theres = all(map(derivation.ours, results)), _theres(cfg, record)
+    found = list(_run(cfg, run, tracking.sweep(folder, done, run, theres), seen, ours))
+    if found and not ours:
+        with earlier.without():
+            made = tracking.sweep(folder, done, run, theres)
+            before = list(_run(cfg, run, made, replace(seen, left={}, notes=[]), ours))
+        found = min(found, before, key=len)
+    yield from found
     yield from copies.of_sweep(cfg, run["id"], folder, seen)
 
 

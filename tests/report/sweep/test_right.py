@@ -1,0 +1,113 @@
+"""What goes before which point to choose: right and wrong answers, damage on purpose, and how far seeds tell settings apart."""
+
+import pytest
+from sweeps import points
+
+from harness.report.sweep import baseline, damaged, earlier, heading, overall, right, summary
+
+POINT = {"task": "experiment", "sampling": "greedy", "tokens": 97, "kept_tokens": 24, "first_divergence": 1}  # fmt: skip
+OTHER = POINT | {"verdict": "diverged", "outcome": "diverged", "exit_code": 0, "restore": "equivalent"}  # fmt: skip
+FULL = POINT | {"verdict": "equivalent", "outcome": "equivalent", "exit_code": 0, "kept_tokens": 97}
+
+
+def answered(*given: tuple[dict, str, str, str]) -> list[dict]:
+    return points(*({**kind, "prune": prune, "seed": seed, "answer": answer} for kind, prune, seed, answer in given))  # fmt: skip
+
+
+def test_the_answers_come_first_on_console_and_page(tmp_path) -> None:
+    rows = answered(*((FULL, "none", s, "right") for s in "123"), *((OTHER, "snapkv", s, "wrong") for s in "123"))  # fmt: skip
+    said = "Right answers: prune=none 3 of 3, prune=snapkv 0 of 3."
+    assert right.sentence(rows, ["prune", "seed"]) == said
+    shown = summary.closing(tmp_path, rows, 6, [])
+    assert f"answers:      {said}" in shown, shown
+    assert summary.said(rows, {}, 6)[1].startswith(said)
+    assert said in heading.told(tmp_path, rows, ["prune", "seed"], {}, 6, 0)[1]
+    with earlier.without():
+        assert right.sentence(rows, ["prune", "seed"]) == ""
+        assert "Right answers" not in summary.said(rows, {}, 6)[1], "as it was told before"
+
+
+@pytest.mark.parametrize(
+    "answers, said",
+    [
+        ("wrong wrong", "No point gives a right answer."),
+        ("right right", ""),
+        ("right wrong", "Right answers: prune=snapkv 1 of 1, prune=knorm 0 of 1."),
+    ],
+)
+def test_one_question(answers, said) -> None:
+    first, second = answers.split()
+    rows = answered((OTHER, "snapkv", "1", first), (OTHER, "knorm", "1", second))
+    assert right.sentence(rows, ["prune"]) == said
+
+
+def test_of_many_options_their_number_is_told() -> None:
+    rows = answered(*((OTHER, f"p{i}", "1", "right" if i < 2 else "wrong") for i in range(6)))
+    assert right.sentence(rows, ["prune"]) == "2 of 6 points give the right answer."
+
+
+def harmed() -> list[dict]:
+    drifted = {"verdict": "drifted", "outcome": "drifted", "exit_code": 1, "restore": "equivalent"}
+    refused = {"verdict": "refused", "outcome": "refused", "exit_code": 3, "kl_mean": None, "stored_bytes": None}  # fmt: skip
+    near = {**FULL, **drifted, "kl_mean": 1e-9, "quantize": "int4"}
+    return points(
+        {**FULL, "quantize": "none", "fault": "none"},
+        {**FULL, **drifted, "quantize": "int4", "fault": "none", "kl_mean": 0.1},
+        {**FULL, **refused, "quantize": "none", "fault": "layer_swap"},
+        {**near, "fault": "layer_swap", "restore": "diverged"},
+        {**near, "fault": "stale_tail"},
+        {**FULL, "quantize": "none", "fault": "stale_tail"},
+    )
+
+
+def test_damaged_points_are_counted_and_never_chosen(tmp_path) -> None:
+    rows, axes = harmed(), ["quantize", "fault"]
+    said = damaged.sentence(rows, axes)
+    assert said == (
+        "Of 4 points damaged on purpose: 1 refused, 2 worse than required (drifted), 1 passed as required: "
+        "quantize=none fault=stale_tail."
+    )
+    chosen = overall.chosen(baseline.tried(rows, axes), axes)
+    assert [(r["quantize"], r["fault"]) for r in chosen] in ([("int4", "none")], [])
+    assert f"damage:       {said}" in "\n".join(summary.closing(tmp_path, rows, 6, []))
+    with earlier.without():
+        tried = baseline.tried(rows, axes)
+        assert any(r["fault"] != "none" for r in tried), "as it was chosen before"
+
+
+def test_where_nothing_but_the_damage_varies_nothing_is_best() -> None:
+    rows = [row for row in harmed() if row["quantize"] == "none"]
+    rows[-1] |= {"verdict": "drifted", "outcome": "drifted", "exit_code": 1}
+    assert damaged.sentence(rows, ["fault"]).endswith(" Without damage: equivalent.")
+    assert overall.chosen(rows, ["fault"]) == []
+    with earlier.without():
+        assert overall.chosen(rows, ["fault"]) != []
+
+
+def seeded(right_of: dict[str, str], far: dict[str, list[float]]) -> list[dict]:
+    """Points of two budgets over seeds: which answers are right (`1`), and mean KL seed by seed."""
+    return points(*(
+        {**OTHER, "prune": "random", "prune.ratio": ratio, "prune.seed": str(seed), "kl_mean": kl,
+         "answer": "right" if mark == "1" else "wrong"}
+        for ratio, marks in right_of.items()
+        for seed, (mark, kl) in enumerate(zip(marks, far[ratio], strict=True))
+    ))  # fmt: skip
+
+
+def told(rows: list[dict]) -> str:
+    axes = ["prune.ratio", "prune.seed"]
+    return overall.sentence(overall.chosen(rows, axes), axes, rows)
+
+
+FAR = {"0.5": [1, 3, 1, 3, 1, 3, 1, 3, 1, 3], "0.25": [3, 1, 3, 1, 3, 1, 3, 1, 3, 1]}
+
+
+def test_a_coin_toss_is_told_as_one() -> None:
+    few = {ratio: values[:4] for ratio, values in FAR.items()}
+    said = told(seeded({"0.5": "1100", "0.25": "0010"}, few))
+    assert said.endswith("4 seeds do not tell it from prune.ratio=0.25 (2 right and 1)."), said
+    said = told(seeded({"0.5": "1111111110", "0.25": "0000000001"}, FAR))
+    assert "prune.ratio=0.5" in said and "do not tell" not in said, said
+    with earlier.without():
+        said = told(seeded({"0.5": "1100", "0.25": "0010"}, few))
+        assert said and "do not tell" not in said
