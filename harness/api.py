@@ -34,7 +34,8 @@ from harness.pipeline.format import reads, settings_of
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.lone import known, session_of
-from harness.pipeline.own_cache import cache_of
+from harness.pipeline.own_cache import Cache, cache_of
+from harness.pipeline.own_cache import reading as cache_reading
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.rope_switch import decoder
@@ -218,11 +219,12 @@ def from_cache(
 
     attention_mask: `[batch, tokens]`, 0 for padding, which stands on the left. position_ids: those of the forward;
     a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
-    the ids are `sequences[:, :-1]`: the last one was never fed.
+    the ids are its `sequences`, whole: the last one, which it chose and never fed, is fed here, to a copy (without it, it
+    is chosen again).
 
     A cache knows nothing of how its tokens were chosen. sampling, options: the sampler that goes on, as in `resume`; rng:
     its random numbers, `torch.get_rng_state()` right after a `generate` that sampled on the CPU, or a Generator of
-    there (its state is copied); without, those of a generator of `seed`.
+    there (its state is copied); without, those of a generator of `seed`. `judge` is greedy, and judges neither.
 
     Raises InputProblem where cache, ids, mask and positions do not belong together: the first 128 tokens
     of every row (with windows or recurrent layers: all) and the last one are computed again, and their keys and
@@ -235,7 +237,7 @@ def from_cache(
     settings = config.option("sampling", sampling, **listed(options))
     session = session_of(model, seed, sampling=settings)
     ids, mask, positions = input_ids, attention_mask, position_ids
-    state = interop.from_cache(session, past_key_values, ids, mask, positions, check=strict)
+    state = interop.of_generate(session, past_key_values, ids, mask, positions, check=strict)
     return state if numbers is None else replace(state, rng=numbers)
 
 
@@ -258,7 +260,7 @@ def resume(
     state: State | str | Path,
     text: str | Sequence[str] = "",
     steps: int = 32,
-    cache: str | type = "auto",
+    cache: Cache = "auto",
     sampling: str | None = None,
     seed: int | None = None,
     trusted: Sequence[str | Path] = (),
@@ -272,7 +274,7 @@ def resume(
     with `trusted` and `decrypt`.
 
     text: the same for every row of a batch, or one per row, of as many tokens each. cache: an option of the group
-    `cache`, `auto` for the fastest that never touches the past, or a class of yours below `harness.cache.Decoder`. sampling: `greedy`,
+    `cache`, `auto` for the fastest that never touches the past, or a class of yours below `harness.cache.Decoder` (with keys: `functools.partial(MyCache, bits=4)`). sampling: `greedy`,
     `sample` or `generation_config`, with `options` by the library's own names (`top_p`, `stop`,
     `no_repeat_ngram_size`, ...); None goes on with the sampler that `state` was saved with, `options`
     in place of its values. The saved generator goes on unless `seed` is given. at: go back first, to
@@ -305,14 +307,15 @@ def resume(
     prompt = argument.prompt_of(model, state, text)
     added = 0 if prompt is None else prompt.shape[1]
     check_length(model, int(state.next_position.max()), added + steps)
-    runner = decoder(model, state, option)
+    with cache_reading(cache, option):
+        runner = decoder(model, state, option)
     return Resumed(model, runner, session.sampler(state), prompt, steps, line)
 
 
 @python_says
 @on_terminal()
 def judge(
-    model: Loaded, state: State | str | Path, steps: int = 16, cache: str | type = "auto"
+    model: Loaded, state: State | str | Path, steps: int = 16, cache: Cache = "auto"
 ) -> Judgement:
     """Continue `state` (or that of a snapshot at this place) greedily and judge it against a run recomputed from its token
     buffer, and in float64: a prefill and `steps` steps, about five times over; the first of a process compiles kernels.
@@ -335,7 +338,8 @@ def judge(
     run, _ = rebuilt(model, state)
     reference = drive.drive(run, Sampler(greedy), steps)
     drive.aside(model, state)
-    runner = decoder(model, state, option)
+    with cache_reading(cache, option):
+        runner = decoder(model, state, option)
     path = drive.drive(runner, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
     judgement = judge_path(model, state, reference, path, settings, waived)

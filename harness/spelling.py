@@ -25,6 +25,7 @@ NOT_HERE = {  # what the command line says of places that Python has no argument
     "model=path model.path=DIR": "the directory as `source`",
     "model=path model.path=": "model=",
     ", runs_dir=DIR": "",
+    "may be all it takes": "may be all it takes (of a model object: model.to(that dtype))",
     " is not a key of the configuration": " is no argument here",
 }
 # Groups whose own keys are arguments by their own names.

@@ -1,10 +1,15 @@
 """A model that came without a tokenizer speaks in ids; a cache that chose by chance says how."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.cache_utils import Cache, DynamicLayer
 
 import harness
+from harness.cache import LibraryDecoder
 
 
 @pytest.fixture(scope="module")
@@ -68,18 +73,41 @@ def test_what_generate_drew_goes_on_with_its_own_random_numbers(loaded, model, k
         given.set_state(rng)
     else:
         given = rng
-    state = harness.from_cache(
-        loaded, first.past_key_values, first.sequences[:, :-1], rng=given, sampling="sample", top_k=0
-    )  # fmt: skip
-    resumed = harness.resume(loaded, state, f" {int(first.sequences[0, -1])}", steps=6)
-    list(resumed)
+    kept = first.past_key_values.get_seq_length()
+    draws = {"sampling": "sample", "top_k": 0}
+    state = harness.from_cache(loaded, first.past_key_values, first.sequences, rng=given, **draws)
+    assert first.past_key_values.get_seq_length() == kept, "the last id was fed to a copy"
+    assert state.token_ids.tolist() == first.sequences.tolist()
+    assert harness.judge(loaded, state, steps=4).good
+    resumed = harness.resume(loaded, state, steps=6)
+    said = "".join(resumed)
     assert resumed.ids == whole.sequences[0, -6:].tolist(), "the sampler and its numbers are kept"
-    other = harness.from_cache(
-        loaded, first.past_key_values, first.sequences[:, :-1], seed=3, sampling="sample", top_k=0
-    )  # fmt: skip
-    resumed = harness.resume(loaded, other, f" {int(first.sequences[0, -1])}", steps=6)
+    assert resumed.text == said and said[0] == " ", "a text that goes on"
+    other = harness.from_cache(loaded, first.past_key_values, first.sequences, seed=3, **draws)
+    resumed = harness.resume(loaded, other, steps=6)
     list(resumed)
     assert resumed.ids != whole.sequences[0, -6:].tolist()
+
+
+def test_rows_on_the_left_of_which_there_is_padding_are_whole_too(loaded, model) -> None:
+    ids, mask = torch.arange(24).reshape(2, 12) * 3, torch.ones(2, 12, dtype=torch.int64)
+    mask[0, :4] = 0
+    made = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=5, return_dict_in_generate=True)  # fmt: skip
+    known = torch.cat([mask, torch.ones(2, 5, dtype=torch.int64)], 1)
+    state = harness.from_cache(loaded, made.past_key_values, made.sequences, known)
+    resumed = harness.resume(loaded, state, steps=4)
+    list(resumed)
+    longer = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=9)
+    assert resumed.rows == longer[:, -4:].tolist()
+
+
+def test_texts_of_two_resumes_join(loaded) -> None:
+    state = harness.capture_text(loaded, "5 17 300")
+    first = harness.resume(loaded, state, steps=3)
+    begun = "".join(first)
+    second = harness.resume(loaded, first.state, steps=3)
+    rest = "".join(second)
+    assert [int(word) for word in (begun + rest).split()] == first.ids + second.ids
 
 
 @pytest.mark.parametrize("rng", [3, torch.zeros(4), torch.zeros(16, dtype=torch.uint8)])
@@ -143,3 +171,89 @@ def test_a_judgement_is_no_truth_value(loaded) -> None:
 def test_a_name_that_is_not_here_is_told_where_it_is(name, told) -> None:
     with pytest.raises(AttributeError, match=told):
         getattr(harness, name)
+
+
+class Mine(DynamicLayer):
+    """As somebody makes one that counts, or logs."""
+
+
+class Shorter(DynamicLayer):
+    """Holds half of what it was given, and says it holds all."""
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        both = super().update(key_states, value_states, *args, **kwargs)
+        self.keys, self.values = (kept[:, :, ::2] for kept in (self.keys, self.values))
+        return both
+
+    def get_seq_length(self):
+        return 2 * super().get_seq_length()
+
+
+def test_a_layer_class_of_one_s_own_is_taken_where_it_holds_every_token(loaded, model) -> None:
+    ids = torch.arange(20)[None]
+    for kind in (Mine, Shorter):
+        cache = Cache(layer_class_to_replicate=kind)
+        model(ids, past_key_values=cache)
+        if kind is Mine:
+            state = harness.from_cache(loaded, cache, ids)
+            assert harness.judge(loaded, state, steps=3).good
+        else:
+            with pytest.raises(
+                harness.UnsupportedModel, match=r"a Shorter, .* DynamicCache\(pairs"
+            ):
+                harness.from_cache(loaded, cache, ids)
+
+
+class Keyed(LibraryDecoder):
+    def working_copy(self, cache):
+        assert self.settings.backend == "mine"
+        return cache
+
+
+def test_a_cache_class_has_its_keys_from_a_partial(loaded) -> None:
+    state = harness.capture_text(loaded, "5 17 300")
+    assert harness.judge(loaded, state, steps=3, cache=partial(Keyed, backend="mine")).good
+    assert len([*harness.resume(loaded, state, steps=3, cache=partial(Keyed, backend="mine"))]) == 3
+    for call in (harness.judge, harness.resume):
+        with pytest.raises(harness.ConfigProblem, match=r"functools\.partial\(Keyed, backend="):
+            call(loaded, state, cache=Keyed)
+    with pytest.raises(harness.ConfigProblem, match="settings by name"):
+        harness.judge(loaded, state, cache=partial(Keyed, "mine"))
+
+
+@pytest.mark.parametrize(
+    "part, said",
+    [
+        ({"layers": ()}, "no layers"),
+        ({"logits": None}, "logits is a NoneType"),
+        ({"next_position": 40}, "next_position is a int"),
+        ({"documents": {}}, "documents lack kv_format"),
+        ({"rng": torch.zeros(7, dtype=torch.uint8)}, "generator state"),
+        ({"token_ids": torch.zeros(1, 3)}, "token_ids is float32"),
+    ],
+)
+def test_a_part_that_cannot_be_is_one_sentence_before_anything_is_written(
+    loaded, tmp_path, part, said
+) -> None:
+    state = replace(harness.capture_text(loaded, "5 17 300"), **part)
+    for call in (
+        lambda: harness.judge(loaded, state),
+        lambda: harness.resume(loaded, state),
+        lambda: harness.to_cache(state, loaded),
+        lambda: harness.save_state(state, tmp_path / "kept"),
+    ):
+        with pytest.raises(harness.InputProblem, match=f"does not hold together: .*{said}"):
+            call()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_words_on_one_side_alone_are_told_as_that(loaded, model, tmp_path) -> None:
+    words = harness.wrap(model, harness.load_model("tiny").tokenizer)
+    harness.save_state(harness.capture_text(loaded, "5 17 300"), tmp_path / "ids")
+    harness.save_state(harness.capture_text(words, "let k be 5 ."), tmp_path / "words")
+    with pytest.raises(harness.RestoreRefused, match=r"saved without a tokenizer: harness\.wrap"):
+        harness.load_state(tmp_path / "ids", words)
+    with pytest.raises(
+        harness.RestoreRefused, match="saved with a tokenizer, and here there is none"
+    ):
+        harness.load_state(tmp_path / "words", loaded)

@@ -72,10 +72,12 @@ def _layer(
     index: int, layer: Any, positions: torch.Tensor, kind: str | None, configured: int | None
 ) -> LayerState:
     name = type(layer).__name__
-    if name not in _KNOWN:
+    if name not in _KNOWN and not _plain(layer):
         raise UnsupportedModel(
-            f"layer {index} keeps its memory in a {name}, which this harness cannot capture. "
-            "Models with full, sliding or linear attention layers can be captured."
+            f"layer {index} keeps its memory in a {name}, which this harness cannot capture: full, sliding and linear "
+            "attention layers can be captured, and a class below DynamicLayer whose `keys` and `values` hold every token. "
+            "DynamicCache(pairs of keys and values) makes such a cache; of a quantized one capture the plain cache, and "
+            "quantize that state (harness.quantize_state); how to go on otherwise says a class below harness.cache.Decoder."
         )
     recurrent = _recurrent(layer)
     keys = getattr(layer, "keys", None)
@@ -96,6 +98,18 @@ def _layer(
     default = SLIDING if window else FULL
     kind = kind if kind in ("chunked_attention",) or (recurrent and kind) else default
     return LayerState(index, kind, (segment,), positions.shape[1], window, recurrent)
+
+
+def _plain(layer: Any) -> bool:
+    """Whether a layer of a class of somebody's own holds keys and values of every token, as the library's DynamicLayer
+    does, from which it comes."""
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(layer).__mro__}
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    if "transformers.cache_utils.DynamicLayer" not in kinds or getattr(layer, "is_sliding", False):
+        return False
+    if not (torch.is_tensor(keys) and torch.is_tensor(values) and keys.dim() == values.dim() == 4):
+        return False
+    return keys.shape[2] == values.shape[2] == layer.get_seq_length()
 
 
 def _filled(buffer: torch.Tensor, layer: Any, window: int | None) -> torch.Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.errors import printable
 from harness.snapshot.elements import BY_NAME, called, changed, spoken
+from harness.snapshot.tokenizer import NO_ID
 
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
          "head_dim", "intermediate_size", "vocab_size")  # fmt: skip
@@ -96,13 +97,30 @@ def _past(config: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 def _rank(difference: Difference) -> int:
     """Weights in another dtype have other digests, another architecture other everything."""
     last = difference.field.rpartition(".")[2]
-    ranks = (difference.field == "dtype", last == "model_type", last in SHAPE)
+    words = NO_ID in (difference.saved, difference.found)
+    ranks = (difference.field == "dtype", last == "model_type", last in SHAPE, words)
     return ranks.index(True) if any(ranks) else len(ranks)
+
+
+def wordless(mismatches: Sequence[Difference]) -> str:
+    """That a tokenizer is on one side alone, in a sentence, where nothing else differs; empty elsewhere."""
+    if not mismatches or any(row.element.rpartition(" ")[2] != "tokenizer" for row in mismatches):
+        return ""
+    saved, found = ({row.saved for row in mismatches}, {row.found for row in mismatches})
+    if NO_ID in saved:
+        return "It was saved without a tokenizer: harness.wrap(model), which takes none either, is all it takes."
+    if NO_ID in found:
+        return (
+            "It was saved with a tokenizer, and here there is none: harness.wrap(model, tokenizer)."
+        )
+    return ""
 
 
 def explained(mismatches: Sequence[Difference]) -> str:
     """How the first of several differences explains the rest, or nothing where it does not."""
-    if len(mismatches) < 2 or _rank(mismatches[0]) == 3:
+    if said := wordless(mismatches):
+        return said
+    if len(mismatches) < 2 or _rank(mismatches[0]) >= 3:
         return ""
     if mismatches[0].field == "dtype":
         return f"Weights in another dtype have other digests; dtype={mismatches[0].saved} may be all it takes."

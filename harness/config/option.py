@@ -21,6 +21,8 @@ NAMES = ("name", variants.TARGET)
 HIDDEN = (*NAMES, "reads")  # what a YAML says, and nobody types
 ELSEWHERE = {  # what the library calls otherwise
     "max_new_tokens": " How many tokens are generated, steps=N says.",
+    "stop_strings": " Texts that end it: stop=[TEXT].",
+    "do_sample": " Whether tokens are drawn says the option: sampling=sample, or greedy.",
 }
 UNREAD = "unread"  # in a task's YAML: what is told when it is typed; no key of the configuration
 

@@ -41,7 +41,8 @@ class Resumed(Iterator[Any]):
         self._prompt, self._left, self.sampler = prompt, steps, line
         self._seen, self._logits = decoder.state.token_ids.cpu(), decoder.state.logits
         self.rows: list[list[int]] = [[] for _ in self._seen]
-        self._streams = [Stream(model.tokenizer) for _ in self.rows]
+        last = (self._seen if prompt is None else prompt)[:, -1].tolist()
+        self._streams = [Stream(model.tokenizer, token) for token in last]
         self._warned = self._lost = False
         sampler.begin(decoder.state, 0 if prompt is None else prompt.shape[1])
 
@@ -63,7 +64,7 @@ class Resumed(Iterator[Any]):
     @property
     def text(self) -> Any:
         """What was generated; of a batch a tuple, one `str` per row."""
-        return self._one_or_all([self._model.tokenizer.decode(row) for row in self.rows])
+        return self._one_or_all([stream.whole for stream in self._streams])
 
     @property
     def state(self) -> State:

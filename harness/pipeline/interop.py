@@ -17,9 +17,11 @@ from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline.argument import check_shapes, warn_of
+from harness.pipeline.handed import check_cache, check_model, check_tokenizer, inside
 from harness.pipeline.positions import PRUNED, by_the_mask
 from harness.pipeline.refill import refilled
 from harness.pipeline.restore import floor, identity_check, one_step_back
+from harness.pipeline.rope_switch import decoder
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
@@ -109,6 +111,29 @@ def from_cache(
     return state.document("proof", **measured) if (measured := floor(loaded, state)) else state
 
 
+def of_generate(
+    session: Session,
+    cache: Any,
+    ids: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
+    check: bool = True,
+) -> State:
+    """As `from_cache`; of `ids` that are one more than `cache` holds, as `generate` leaves them, the last one is fed
+    here, to a copy."""
+    check_cache(cache)
+    before = ids.shape[-1] - 1 if torch.is_tensor(ids) else 0
+    if before < 1 or {*_lengths(cache).values()} != {before}:
+        return from_cache(session, cache, ids, attention_mask, position_ids, check)
+    rows, mask = _rows(ids, attention_mask, session.loaded.device)
+    if position_ids is not None:
+        position_ids = position_ids[..., :before]
+    state = from_cache(session, cache, rows[:, :before], mask[:, :before], position_ids, check)
+    runner = decoder(session.loaded, state, CacheConfig("cloned"))
+    runner.step(rows[:, before:])
+    return runner.commit()
+
+
 def to_cache(session: Session, state: State) -> Any:
     """A DynamicCache that holds `state`, for `model.generate(ids, past_key_values=...)` to go on with.
 
@@ -166,84 +191,6 @@ def _last_logits(
     return loaded.forward(state.token_ids, positions, mask, keep=1)[:, -1]
 
 
-def inside(model: Any) -> Any:
-    """The module that `torch.compile` or a parallel wrapper of torch's holds; any other as it is."""
-    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
-    while isinstance(model, torch.nn.Module):
-        if isinstance(model, parallel):
-            model = model.module
-        elif "_orig_mod" in model._modules:
-            model = model._modules["_orig_mod"]
-        else:
-            break
-    return model
-
-
-def check_model(model: Any) -> None:
-    """Raise InputProblem for what `wrap` cannot wrap."""
-    kind = type(model).__name__
-    if isinstance(model, Loaded):
-        raise InputProblem("this model is wrapped already: use it as it is.")
-    if isinstance(model, str | Path):
-        raise InputProblem(
-            f"wrap takes a model object, and '{model}' is a {kind}: harness.load_model loads one."
-        )
-    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise InputProblem(
-            f"a {kind} cannot be wrapped: it is no model of the library's, which has a `config` and a forward "
-            "that takes a cache (AutoModelForCausalLM.from_pretrained loads one). The order is "
-            "wrap(model, tokenizer)."
-        )
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise InputProblem(
-            f"this model, {kind}, has an encoder: what its decoder remembers is of two texts. Models that "
-            "are a decoder alone can be wrapped, as AutoModelForCausalLM.from_pretrained loads them."
-        )
-    generates = getattr(model, "can_generate", lambda: True)()
-    if not generates and getattr(model, "get_output_embeddings", lambda: True)() is None:
-        raise InputProblem(
-            f"this model, {kind}, has no head: it gives hidden states, and no next token can be read from "
-            "them. Load it with AutoModelForCausalLM.from_pretrained."
-        )
-    if any(hasattr(weight, "full_tensor") for weight in model.parameters()):  # a DTensor's
-        raise InputProblem(
-            f"the weights of this {kind} are spread over processes (FSDP or tensor parallelism): none here has "
-            "all of them to digest or to judge by. Load it whole in one process, with AutoModelForCausalLM.from_pretrained "
-            "and without a tp_plan."
-        )
-
-
-def check_tokenizer(tokenizer: Any, model: Any) -> None:
-    """Raise InputProblem for what is no tokenizer, and for one that makes ids the model has no row for."""
-    if not hasattr(tokenizer, "decode") or not hasattr(tokenizer, "save_pretrained"):
-        raise InputProblem(
-            f"the tokenizer is a {type(tokenizer).__name__}, none of the library's: give the model's own "
-            "(AutoTokenizer.from_pretrained), or none: then a text is its ids ('5 17 300')."
-        )
-    words, rows = tokenizer.vocab_size, model.get_input_embeddings().weight.shape[0]
-    if words > rows:  # of the vocabulary itself: tokens added to it may have no row
-        raise InputProblem(
-            f"the tokenizer knows {words} tokens, the model has {rows}: it is the tokenizer of "
-            "another model. Give the model's own, or none: then a text is its ids ('5 17 300')."
-        )
-
-
-def check_cache(cache: Any) -> None:
-    """Raise InputProblem for what is no cache of the library's, and for one of two texts."""
-    if hasattr(cache, "layers"):
-        return
-    if hasattr(cache, "self_attention_cache"):
-        raise InputProblem(
-            f"past_key_values is an {type(cache).__name__}: two caches, of a decoder and of what it reads of an encoder. "
-            "Give its `self_attention_cache`, where that is all that was filled: as by a model that is a decoder alone."
-        )
-    kind = "None" if cache is None else f"a {type(cache).__name__}"
-    raise InputProblem(
-        f"past_key_values is {kind}, no cache of the library's: give `past_key_values` of a forward "
-        "with use_cache=True, a DynamicCache. DynamicCache(pairs) makes one of (key, value) pairs."
-    )
-
-
 def _rows(
     ids: Any, attention_mask: torch.Tensor | None, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -278,11 +225,7 @@ def _rows(
 
 def _check_filled(cache: Any, ids: torch.Tensor) -> None:
     """Raise InputProblem where `ids` `[batch, tokens]` cannot be what filled `cache`."""
-    seen = {
-        number: held
-        for number, layer in enumerate(cache.layers)
-        if (held := _seen(layer)) is not None
-    }
+    seen = _lengths(cache)
     for number in seen:
         keys, values = (getattr(cache.layers[number], part).shape[2] for part in ("keys", "values"))
         if keys != values:
@@ -301,9 +244,7 @@ def _check_filled(cache: Any, ids: torch.Tensor) -> None:
     if lengths - {ids.shape[1]}:
         longest = max(lengths)
         hint = ""
-        if longest == ids.shape[1] - 1:
-            hint = " The last token that `generate` chose was never fed: give sequences[:, :-1]."
-        elif longest > ids.shape[1]:
+        if longest > ids.shape[1]:
             hint = " A `generate` that is given no id beyond those of its cache feeds all of them once more."
         else:
             hint = f" {PRUNED}"
@@ -317,6 +258,12 @@ def _check_filled(cache: Any, ids: torch.Tensor) -> None:
             f"the cache has {max(rows)} rows, input_ids {len(ids)}: give the ids of every row, or "
             "after a search with beams take the rows of one (cache.batch_select_indices)."
         )
+
+
+def _lengths(cache: Any) -> dict[int, int]:
+    """Tokens that each attention layer of a library cache was given, by its number."""
+    known = {number: _seen(layer) for number, layer in enumerate(cache.layers)}
+    return {number: held for number, held in known.items() if held is not None}
 
 
 def _seen(layer: Any) -> int | None:

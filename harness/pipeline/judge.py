@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -57,7 +57,7 @@ class Judgement:
     made: dict[str, Any] = field(default_factory=dict)
     __hash__ = None  # type: ignore[assignment]  # its figures are dicts
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:
         raise TypeError(
             "a Judgement is neither true nor false: ask `.good` (it goes on as it was) or `.broken` (it does not)."
         )

@@ -1,23 +1,54 @@
 """A cache from Python: an option, or a class that somebody has just written."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
 from harness import variants
 from harness.cache.base import Decoder
 from harness.config import CacheConfig
 from harness.config.option import schema_of
+from harness.errors import ConfigProblem
 from harness.given import vouched
 from harness.pipeline.argument import check_name
 from harness.pipeline.reduction import class_of
 
+Cache = str | type | partial[Any]
 
-def cache_of(cache: str | type) -> CacheConfig:
-    """How `cache`, an option or a class below Decoder, goes on. Raises InputProblem for what is neither, ConfigProblem
-    for a class that does not keep to its base."""
+
+def cache_of(cache: Cache) -> CacheConfig:
+    """How `cache`, an option or a class below Decoder, goes on; of a `functools.partial` of a class with the keys that
+    its settings have. Raises InputProblem for what is neither, ConfigProblem for a class that does not keep to its base."""
+    keys: dict[str, Any] = cache.keywords if isinstance(cache, partial) else {}
+    if isinstance(cache, partial):
+        if cache.args or not isinstance(cache.func, type):
+            raise ConfigProblem(
+                "cache: a partial is of a class, with its settings by name: functools.partial(MyCache, bits=4)."
+            )
+        cache = cache.func
     if not isinstance(cache, type):
         check_name(
             "cache", cache, "auto, manual, ..., or a class of yours below harness.cache.Decoder"
         )
         return CacheConfig(name=cache)
     target = vouched(class_of("cache", cache, Decoder))
-    schema = schema_of("cache", cache.__name__, {variants.TARGET: target})
+    schema = schema_of("cache", cache.__name__, {variants.TARGET: target, **keys})
     chosen: CacheConfig = schema(name=cache.__name__)
     return chosen
+
+
+@contextmanager
+def reading(cache: Cache, settings: CacheConfig) -> Iterator[None]:
+    """A key of its `settings` that a caller's class reads and nobody passed, told as one: ConfigProblem."""
+    try:
+        yield
+    except AttributeError as problem:
+        if isinstance(cache, str) or type(problem.obj) is not type(settings):
+            raise
+        kind = cache.func if isinstance(cache, partial) else cache
+        called = getattr(kind, "__name__", "MyCache")
+        raise ConfigProblem(
+            f"{called} reads `settings.{problem.name}`, which was not passed: give it with the class, as "
+            f"functools.partial({called}, {problem.name}=...)."
+        ) from problem

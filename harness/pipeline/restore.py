@@ -17,6 +17,7 @@ from harness.compare.identity import (
     explained,
     fits,
     waived_earlier,
+    wordless,
 )
 from harness.config import DTYPES, CacheConfig
 from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
@@ -56,7 +57,11 @@ def identity_check(
         )
         able = fits(*(c if isinstance(c, Mapping) else {} for c in configs))
         able &= state.dtype == session.loaded.dtype  # no cache goes on with keys of another type
-        load = typed(state.documents.get("source"), session.loaded.origin)
+        load = (
+            ""
+            if wordless(mismatches)
+            else typed(state.documents.get("source"), session.loaded.origin)
+        )
         raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able, load)
     if not (mismatches or earlier) and verify != "digest":
         state = placed(state, session.loaded.origin)

@@ -14,6 +14,8 @@ from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, State
 
 KV_FORMAT = 1
+TENSORS = ("token_ids", "attention_mask", "next_position", "logits", "rng")
+DOCUMENTS = ("kv_format", "prompt_meta", "generation", "model_config", "tokenizer")
 LAYOUT = "[batch, kv_heads, tokens, head_dim]"
 
 
@@ -33,6 +35,8 @@ def faults(state: State) -> list[str]:
 def shapes(state: State) -> str:
     """In which shapes the parts of a State do not fit each other, the first of them: what nothing can be computed
     from, as `dataclasses.replace` may make it. Empty where they do."""
+    if told := _amiss(state):
+        return told
     described = state.documents["kv_format"].get("layers")
     if isinstance(described, list) and state.layers and len(described) != len(state.layers):
         return f"it has {len(state.layers)} layers, its kv_format describes {len(described)}"
@@ -45,6 +49,19 @@ def shapes(state: State) -> str:
     if wrong := [name for name, many in rows.items() if many != state.batch]:
         return f"{wrong[0]} has {rows[wrong[0]]} rows, token_ids {state.batch}"
     return next((told for layer in state.layers if (told := _misshapen(layer, *buffer))), "")
+
+
+def _amiss(state: State) -> str:
+    """What a State has that is no part of one, or lacks."""
+    for name in TENSORS:
+        if not torch.is_tensor(part := getattr(state, name)):
+            return f"its {name} is a {type(part).__name__}, no tensor"
+    documents = state.documents
+    if lost := [name for name in DOCUMENTS if name not in documents]:
+        return f"its documents lack {', '.join(lost)}"
+    if not state.layers:
+        return "it has no layers"
+    return next(iter(forms(state)), "")
 
 
 def _misshapen(layer: LayerState, batch: int, tokens: int) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 
 from harness.snapshot.digest import digest_bytes, digest_document
 
+NO_ID = "<no id>"  # of a model that came without a tokenizer: what stands for every word that is no id of it
+
 FILE, TEMPLATE, CONFIG = "tokenizer.json", "chat_template.jinja", "tokenizer_config.json"
 SLOW = digest_bytes(b"no fast tokenizer")  # the rules of one that has none
 _KEY = re.compile(r'^ *("(?:[^"\\\n]|\\.)*"): ', re.MULTILINE)

@@ -3,8 +3,7 @@
 from typing import Any
 
 from harness.errors import InputProblem
-
-NO_ID = "<no id>"  # stands for every word that is none, behind the last id of the model
+from harness.snapshot.tokenizer import NO_ID
 
 
 def numbers(rows: int) -> Any:

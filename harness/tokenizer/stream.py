@@ -16,11 +16,14 @@ UNFINISHED = "\ufffd"
 
 class Stream:
     """tokenizer: the library's. `text`: everything that was said. Ids before the last whole piece are
-    kept only as far as the next one's spaces depend on them."""
+    kept only as far as the next one's spaces depend on them. after: the id that comes before all of them, where there
+    is one: its text is said already."""
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: Any, after: int | None = None):
         self._tokenizer = tokenizer
-        self._context: list[int] = []  # of the last piece: how a word joins it depends on them
+        begun = after is not None and after not in tokenizer.all_special_ids
+        # of the last piece: how a word joins it depends on them
+        self._context: list[int] = [after] if begun and after is not None else []
         self._pending: list[int] = []
         self.text = ""
 
@@ -32,6 +35,11 @@ class Stream:
             return ""
         piece = self._piece()
         return "" if piece.endswith(UNFINISHED) else self._said(piece)
+
+    @property
+    def whole(self) -> str:
+        """Everything that was said and what is held back, as it stands."""
+        return self.text + (self._piece() if self._pending else "")
 
     def rest(self) -> str:
         """What was held back, as it is: no further token comes."""
