@@ -105,6 +105,7 @@ def test_in_the_middle_of_a_save_over_an_old_snapshot(place, captured) -> None:
     assert store.faults(place / "mine") == [] and not folders(place)
 
 
+@pytest.mark.slow
 def test_while_resumed_text_streams(place, captured) -> None:
     session, made = captured("text='let k be 5 .'")
     manifest = store.save(made.state, place / "mine", session.cfg.save)

@@ -88,6 +88,7 @@ def test_every_cache_is_as_near_to_float64_as_the_library(run, hidden):
     assert lines[-1].count("pip install 'harness[kernels]'") == hidden
 
 
+@pytest.mark.slow
 def test_the_console_says_it_once_and_the_log_why(run, harness, tmp_path):
     """However many steps there are; where numba is in sight, nobody says anything."""
     done = run("-m", "harness", "steps=4", "track=none", "cache=manual", cwd=tmp_path)

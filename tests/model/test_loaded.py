@@ -175,6 +175,7 @@ def test_experts_compute_in_every_dtype(compose, dtype: str) -> None:
     assert str(logits.dtype) == f"torch.{dtype}" and logits.isfinite().all()
 
 
+@pytest.mark.slow
 def test_what_a_tokenizer_saves_does_not_tell_the_network(process, place):
     """A snapshot's id must not depend on HF_HUB_OFFLINE (the other tests set it)."""
     done = process("task=save", "text=let k be 5 .", "out=made", "track=none", env={"HF_HUB_OFFLINE": "0"})  # fmt: skip

@@ -63,6 +63,7 @@ def test_dashboard_lands_on_runs_that_say_what_came_out(browser, server):
     assert "share key" not in browser.find_element("tag name", "body").text
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_its_charts_are_filled_and_nothing_leaves(browser, server, swept, tmp_path):

@@ -34,7 +34,8 @@ def only(folder: Path) -> Path:
 
 
 @needs_joblib
-@pytest.mark.parametrize("workers, points", [(2, 2), pytest.param(4, 100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers, points", [(2, 2), (4, 100)])
 def test_joblib_workers_on_a_fresh_store(shell, tmp_path, workers, points):
     done = shell("-m", *QUICK, f"seed=range({points})", FOUR[0], f"hydra.launcher.n_jobs={workers}",
                  f"runs_dir={tmp_path}", "name=many")  # fmt: skip

@@ -100,6 +100,7 @@ def verdict(folder: Path) -> str:
     return record.read(folder / "result.json")["verdict"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_sweep_and_resuming_it_runs_the_rest(
     harness, resumed, small_disk
 ):
