@@ -1,5 +1,7 @@
 """What two states are to each other is said before where they begin to differ."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.task import diff
@@ -83,3 +85,28 @@ def test_layers_of_one_form_share_a_row_with_the_largest_difference() -> None:
     (one, *rest) = folded([*rows, alone, *kinds])
     assert one.brief() == ["layers 1 to 3 key form", *forms, "at most 0.3"] and len(BRIEF) == 4
     assert [d.brief()[0] for d in rest] == ["layer.7.key form", "kv_format kind of layers 0, 2"]
+
+
+def test_layers_that_stand_for_each_other_are_named(captured, one) -> None:
+    swapped = [replace(layer, index=i) for i, layer in enumerate(one.layers[::-1])]
+    assert between.exchanged(one, replace(one, layers=tuple(swapped))) == (
+        "layers 0 and 1 are exchanged, each holds the keys and values of the other; "
+    )
+    twice = tuple(replace(one.layers[0], index=i) for i in range(2))
+    said = between.exchanged(replace(one, layers=twice), replace(one, layers=one.layers))
+    assert said == "layer 1 of a is layer 0 of b, bit for bit; "
+    assert not between.exchanged(one, one)
+    assert not between.exchanged(one, captured("prompt=text", "text=let k be 7 .")[1].state)
+
+
+def test_what_one_more_token_does_is_said_to_be_one_step(harness, place) -> None:
+    for name, more in (("a", ()), ("b", ("prune=snapkv", "prune.ratio=0.5"))):
+        task = "task=prune" if more else "task=save"
+        given = ("snapshot=a", f"out={name}", *more) if more else (TEXT, f"out={name}")
+        assert harness(task, *given).code == 0
+    done = harness("task=diff", "a=a", "b=b", "model=tiny")
+    said = done.result["reason"]
+    figures = done.result["diff"]
+    assert "which is one step alone" in said and f"{figures['next_step_kl']:.3g}"[:4] in said, said
+    alone = harness("task=diff", "a=a", "b=b").result["reason"]
+    assert "one step alone" not in alone

@@ -115,11 +115,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     held = record["compared"] = deviation.compared(one)
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     own, figures = independent(listed), record["diff"]
-    record["reason"] = (
-        grown
-        or between.retyped(own, one, two, figures)
-        or between.models(one, two) + _reason(deviations, held, _lossy(one, two), figures)
-    )
+    whole = between.models(one, two) + between.exchanged(one, two)
+    said = grown or between.retyped(own, one, two, figures)
+    said = said or whole + _reason(deviations, held, _lossy(one, two), figures)
+    record["reason"] = said + between.stepped(figures)
     these, those = dict(needs(one, first)), dict(needs(two, second))
     names = list(these | those)
     what = [

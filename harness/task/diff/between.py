@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from harness.compare.identity import differences
 from harness.report.terminal.console import number
 from harness.snapshot.elements import called, spoken
-from harness.snapshot.state import State
+from harness.snapshot.state import LayerState, State
 from harness.task.diff.deviation import Deviation, read_alike
 
 # of a config: what its weights are as large as, under the names that families have for it
@@ -60,6 +62,42 @@ def retyped(
     said = f", the stored logits by at most {number(logits)}" if logits is not None else ""
     (other,) = dtypes(one, two)
     return f"the same text in {other}: keys and values differ by at most {number(gap)}{said}"
+
+
+def exchanged(one: State, two: State) -> str:
+    """Which layers of `one` are bit for bit other layers of `two`, as the begin of a sentence; empty where none is."""
+    pairs = []
+    for a in one.layers:
+        if not a.segments or (a.index < len(two.layers) and _same(a, two.layers[a.index])):
+            continue
+        there = next((b.index for b in two.layers if b.segments and _same(a, b)), None)
+        if there is not None:
+            pairs.append((a.index, there))
+    if not pairs:
+        return ""
+    first, second = pairs[0]
+    if {*pairs} == {(first, second), (second, first)}:
+        return f"layers {first} and {second} are exchanged, each holds the keys and values of the other; "
+    more = f", and {len(pairs) - 1} more stand elsewhere" * bool(pairs[1:])
+    return f"layer {first} of a is layer {second} of b, bit for bit{more}; "
+
+
+def _same(a: LayerState, b: LayerState) -> bool:
+    """Whether two layers hold the same keys and values."""
+    parts = [(getattr(a, part), getattr(b, part)) for part in ("key", "value")]
+    if not all(torch.is_tensor(part) for both in parts for part in both):
+        return False  # codes
+    if any(mine.shape != its.shape or mine.dtype != its.dtype for mine, its in parts):
+        return False
+    return all(torch.equal(m[:, :, :1], i[:, :, :1]) and torch.equal(m, i) for m, i in parts)
+
+
+def stepped(figures: Mapping[str, float | None]) -> str:
+    """How far apart one more token takes both, as the end of a sentence; empty where none was fed. figures: `figured`."""
+    gap, kl = figures.get("next_step_max_abs_diff"), figures.get("next_step_kl")
+    if gap is None or kl is None:
+        return ""
+    return f"; after one more token their logits differ by at most {number(gap)} (KL {number(kl)} nats), which is one step alone"
 
 
 def dtypes(one: State, two: State) -> list[str]:
