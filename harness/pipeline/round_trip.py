@@ -23,10 +23,45 @@ def parted(saved: State, back: State) -> tuple[str, str, str]:
         if now is None:
             return *_of(name), f"{name} did not come back"
         if was.shape != now.shape or was.dtype != now.dtype or not _alike(was, now.to(was.device)):
-            return *_of(name), _told(name, was, now)
+            return _exchanged(saved, back, name) or (*_of(name), _told(name, was, now))
     if found:
         return *_of(next(iter(found))), f"{next(iter(found))} came back and was not saved"
     return "identity", "model_config", "every tensor did, so the model that goes on is another"
+
+
+def _exchanged(saved: State, back: State, name: str) -> tuple[str, str, str] | None:
+    """That the layer of the tensor `name` came back as another one, where it did."""
+    mine, theirs = _layers(saved), _layers(back)
+    here = name.split(".")[1] if name.startswith("layer.") else ""
+    there = next((at for at in theirs if here in mine and _same(mine[here], theirs[at])), here)
+    if there == here:
+        return None
+    both = _same(mine.get(there, {}), theirs[here])
+    first, last = sorted((here, there), key=int)
+    seen = (
+        f"layers {first} and {last} are exchanged"
+        if both
+        else f"layer {here} is where layer {there} was"
+    )
+    return "layer", "kv_cache", seen
+
+
+def _layers(state: State) -> dict[str, dict[str, torch.Tensor]]:
+    """The tensors of each layer, by its number and by their names in it."""
+    made: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in state.tensors():
+        if name.startswith("layer."):
+            _, number, rest = name.split(".", 2)
+            made.setdefault(number, {})[rest] = tensor
+    return made
+
+
+def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Whether two layers hold the same tensors, bit for bit."""
+    return one.keys() == other.keys() and all(
+        a.shape == (b := other[name]).shape and a.dtype == b.dtype and _alike(a, b.to(a.device))
+        for name, a in one.items()
+    )
 
 
 def _of(name: str) -> tuple[str, str]:

@@ -112,6 +112,8 @@ def test_a_fault_on_what_a_pruning_kept_is_no_pruning(harness) -> None:
         assert done.code == 1, (fault, done.out)
         told = "The pruned state did not come back as it was saved: "
         assert done.result["conclusion"].startswith(told), "the first thing to know"
+        swapped = done.result["conclusion"].startswith(f"{told}layers 0 and 1 are exchanged; ")
+        assert swapped is (fault == "layer_swap")
         assert "Restore: as saved" not in done.out, done.out
     done = harness(*given)
     assert done.code == 0 and "did not come back" not in done.out
