@@ -1,14 +1,12 @@
 """The Python API: the command line's jobs as functions. None of them changes the State it is given.
 
-    import harness
-    model = harness.load_model("tiny")
-    state = harness.capture_text(model, "let k be 5 . the bird sang .")
-    harness.save_state(state, "runs/mine")
-    state = harness.load_state("runs/mine", model)
-    print("".join(harness.resume(model, state, " what is k ?", steps=8)))
-    print(harness.judge(model, state).good)
-
-`help(harness)` names them all.
+import harness
+model = harness.load_model("tiny")
+state = harness.capture_text(model, "let k be 5 . the bird sang .")
+harness.save_state(state, "runs/mine")
+state = harness.load_state("runs/mine", model)
+print("".join(harness.resume(model, state, " what is k ?", steps=8)))
+print(harness.judge(model, state).good)
 """
 
 from collections.abc import Sequence
@@ -34,8 +32,7 @@ from harness.pipeline.format import reads, settings_of
 from harness.pipeline.judge import Judgement
 from harness.pipeline.judge import judge as judge_path
 from harness.pipeline.lone import known, session_of
-from harness.pipeline.own_cache import Cache, cache_of
-from harness.pipeline.own_cache import reading as cache_reading
+from harness.pipeline.own_cache import Cache, cache_of, cache_reading
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.rope_switch import decoder
@@ -178,7 +175,7 @@ def prune_state(
     """
     argument.check_model(model)
     argument.check_state(state)
-    argument.check_shapes(model, state)
+    argument.check_fits(model, state, 0)
     argument.warn_of_codes(state)
     return reduction.pruned_by(model, known(model, state), policy, options)
 
@@ -222,9 +219,9 @@ def from_cache(
     the ids are its `sequences`, whole: the last one, which it chose and never fed, is fed here, to a copy (without it, it
     is chosen again).
 
-    A cache knows nothing of how its tokens were chosen. sampling, options: the sampler that goes on, as in `resume`; rng:
-    its random numbers, `torch.get_rng_state()` right after a `generate` that sampled on the CPU, or a Generator of
-    there (its state is copied); without, those of a generator of `seed`. `judge` is greedy, and judges neither.
+    A cache knows nothing of how its tokens were chosen. sampling, options: the sampler that goes on, as in `resume` (the
+    library's `generate` has `top_k=50` unless told otherwise); rng: its random numbers, `torch.get_rng_state()` right after
+    a `generate` on the CPU, or a Generator, copied; without, those of `seed`. `judge` is greedy, and judges neither.
 
     Raises InputProblem where cache, ids, mask and positions do not belong together: the first 128 tokens
     of every row (with windows or recurrent layers: all) and the last one are computed again, and their keys and
@@ -234,10 +231,11 @@ def from_cache(
     argument.check_flag("strict", strict)
     argument.check_count("seed", seed, 0)
     numbers = argument.rng_of(rng)
+    argument.warn_of_draws(rng, sampling, options)
     settings = config.option("sampling", sampling, **listed(options))
     session = session_of(model, seed, sampling=settings)
-    ids, mask, positions = input_ids, attention_mask, position_ids
-    state = interop.of_generate(session, past_key_values, ids, mask, positions, check=strict)
+    given = past_key_values, input_ids, attention_mask, position_ids
+    state = interop.of_generate(session, *given, check=strict)
     return state if numbers is None else replace(state, rng=numbers)
 
 
@@ -295,6 +293,7 @@ def resume(
     argument.check_count("steps", steps, 0)
     option = cache_of(cache)
     check_fit(model, state)
+    argument.check_shapes(model, state)
     if seed is not None:
         argument.check_count("seed", seed, 0)
     if at is not None:

@@ -25,7 +25,11 @@ def agree(what: str, target: str, built: type, base: type) -> None:
     theirs = _overridden(built)
     missing = sorted(getattr(built, "__abstractmethods__", ())) or _unset(built)
     if not theirs and not missing:
-        missing = [name for name in dir(built) if _public(getattr(built, name, None), name)]
+        missing = [
+            name
+            for name in dir(built)
+            if name not in vars(built) and _public(getattr(built, name, None), name)
+        ]
         hint = _hint(built, missing)
         raise ConfigProblem(
             f"{what}: {target} overrides nothing of {public}, so it would do nothing.{hint} "

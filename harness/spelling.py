@@ -25,6 +25,8 @@ NOT_HERE = {  # what the command line says of places that Python has no argument
     "model=path model.path=DIR": "the directory as `source`",
     "model=path model.path=": "model=",
     ", runs_dir=DIR": "",
+    "or give model.tokenizer=DIR; with model.tokenizer=ids a text is its ids": "or take the model object without one, "
+    "harness.wrap(model), with which a text is its ids",
     "may be all it takes": "may be all it takes (of a model object: model.to(that dtype))",
     " is not a key of the configuration": " is no argument here",
 }

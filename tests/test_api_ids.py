@@ -1,5 +1,6 @@
 """A model that came without a tokenizer speaks in ids; a cache that chose by chance says how."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -257,3 +258,47 @@ def test_words_on_one_side_alone_are_told_as_that(loaded, model, tmp_path) -> No
         harness.RestoreRefused, match="saved with a tokenizer, and here there is none"
     ):
         harness.load_state(tmp_path / "words", loaded)
+
+
+def test_a_model_with_more_layers_is_refused_before_a_step(loaded) -> None:
+    config = LlamaConfig.from_dict({**loaded.model.config.to_dict(), "num_hidden_layers": 4})
+    deeper = harness.wrap(LlamaForCausalLM(config).eval())
+    state = harness.capture_text(loaded, "5 17 300")
+    for call in (harness.judge, harness.resume, harness.prune_state):
+        with pytest.raises(harness.UnsupportedModel, match="other layers or heads"):
+            call(deeper, state)
+
+
+def test_random_numbers_of_a_generate_go_on_with_its_50_tokens_or_are_warned_of(
+    loaded, model
+) -> None:
+    ids = torch.arange(12)[None]
+    cache, rng = filled(model, ids), torch.get_rng_state()
+    with pytest.warns(UserWarning, match="draws from 50 of them"):
+        harness.from_cache(loaded, cache, ids, rng=rng, sampling="sample")
+    with pytest.warns(UserWarning, match='sampling="sample" is not'):
+        harness.from_cache(loaded, cache, ids, rng=rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        harness.from_cache(loaded, cache, ids, rng=rng, sampling="sample", top_k=50)
+
+
+def test_a_key_that_no_class_reads_is_refused(loaded) -> None:
+    state = harness.capture_text(loaded, "5 17 300")
+    with pytest.raises(harness.ConfigProblem, match="Keyed reads no `bits`"):
+        harness.judge(loaded, state, cache=partial(Keyed, backend="mine", bits=4))
+
+
+def test_the_command_line_goes_on_with_ids_too(request, loaded, place) -> None:
+    command = request.getfixturevalue("harness")
+    loaded.model.save_pretrained(place / "m")
+    again = harness.wrap(LlamaForCausalLM.from_pretrained(place / "m").eval())
+    harness.save_state(harness.capture_text(again, "5 17 300"), place / "kept")
+    done = command("task=resume", "snapshot=kept", "text= 7 8", "steps=3")
+    assert done.code == 0, done.out
+    run = command("model=path", "model.path=m", "model.tokenizer=ids", "text=5 17 300", "steps=3")
+    assert run.code == 0 and run.result["verdict"] in ("exact", "equivalent"), run.out
+    lacking = command("model=path", "model.path=m", "text=5 17 300", "steps=3")
+    assert lacking.code == 2 and "model.tokenizer=ids" in lacking.out, lacking.out
+    with pytest.raises(harness.InputProblem, match=r"harness\.wrap\(model\)"):
+        harness.load_model(place / "m")

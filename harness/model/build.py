@@ -11,6 +11,7 @@ from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
 from harness.model import configured, files, fit, footprint, gguf
 from harness.model.configured import first_line
 from harness.model.hub import hub
+from harness.model.ids import IDS, numbers
 from harness.model.ledger import Ledger
 
 ASSETS = Path(__file__).resolve().parent / "assets"
@@ -52,7 +53,10 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         raise
     named = f"model.path={settings.path}" if settings.path else f"model={settings.name}"
     unread = fit.check(named, model, report)
-    tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
+    if settings.tokenizer == IDS:
+        tokenizer = numbers(model.get_input_embeddings().weight.shape[0])
+    else:
+        tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
     commit = getattr(model.config, "_commit_hash", None)
     called = Path(settings.path).expanduser() if settings.path else None
     shown = settings.id or (called.name if called else settings.name)
@@ -191,7 +195,8 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
 
 def _no_tokenizer(where: str, why: str) -> InputProblem:
     return InputProblem(
-        f"no tokenizer could be loaded from {where}: {why} Save one beside the weights, or give model.tokenizer=DIR."
+        f"no tokenizer could be loaded from {where}: {why} Save one beside the weights, or give model.tokenizer=DIR; "
+        "with model.tokenizer=ids a text is its ids ('5 17 300')."
     )
 
 

@@ -116,6 +116,20 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise InputProblem(f"{name} is {value!r}: give a whole number, {least} or more.")
 
 
+def warn_of_draws(rng: Any, sampling: str, options: Mapping[str, Any]) -> None:
+    """Warn that random numbers of a `generate` go on otherwise than it would have: by the likeliest token, or from more
+    tokens than the 50 that it draws from where nobody told it."""
+    if rng is None or (sampling == "sample" and "top_k" in options):
+        return
+    asked = 'sampling="sample" is not' if sampling != "sample" else "top_k is not"
+    warnings.warn(
+        f"rng is given and {asked}: what goes on here is drawn by sampling={sampling!r}"
+        f"{', from all tokens' * (sampling == 'sample')}. `generate(do_sample=True)` draws from 50 of them unless it is told "
+        'otherwise: sampling="sample", top_k=50 (0 for all) goes on as it would.',
+        stacklevel=4,
+    )
+
+
 def rng_of(value: Any) -> torch.Tensor | None:
     """The generator state `[bytes]` uint8 that the argument `rng` is or holds, a copy. Raises InputProblem."""
     if value is None:
@@ -218,13 +232,15 @@ def _check_turns(turns: Any) -> None:
 
 
 def check_fits(model: Loaded, state: State, steps: int) -> None:
-    """Raise InputProblem where `model` has no row for a token of `state`, or not the positions for `steps` more."""
+    """Raise InputProblem where `model` has no row for a token of `state`, or not the positions for `steps` more, Misfit
+    where it is of other shapes."""
     rows, largest = vocabulary(model), int(state.token_ids.max())
     if largest >= rows:
         raise InputProblem(
             f"this state has read token {largest}, and this model knows {rows} tokens. Load the model it was "
             "captured from."
         )
+    check_shapes(model, state)
     check_length(model, state.tokens, steps)
 
 

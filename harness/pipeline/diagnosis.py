@@ -153,8 +153,15 @@ def _why(
         evidence = f"nothing leaves the noise of the restored state, so cache={cache} hands on another one: see its `commit`"
         return replace(told, cause="cache", evidence=evidence)
     gap, floor = judgement.metrics["max_abs_diff"], judgement.noise["max_abs_diff"]
-    if not cache or told.evidence != diagnosis.NOTHING or gap <= MARGIN * floor:
+    if not cache or told.evidence != diagnosis.NOTHING or gap <= floor:
         return told
+    if gap <= MARGIN * floor:
+        far = f"its logits do, off by {gap:.3g}, the noise is {floor:.3g}"
+        evidence = (
+            f"nothing leaves the noise of the restored state, but {far}: what cache={cache} makes of it, or a change too "
+            "small to be told from rounding"
+        )
+        return replace(told, evidence=evidence)
     evidence = (
         f"nothing leaves the noise of the restored state; what cache={cache} makes of it, or the model keeps outside of "
         f"its cache, does: its "

@@ -15,6 +15,7 @@ from harness.capture import new_cache, positions_of, vocabulary
 from harness.capture.layers import check_captured, kv_format, layers_of
 from harness.config import CacheConfig
 from harness.errors import InputProblem, UnsupportedModel
+from harness.model.ids import numbers
 from harness.model.loaded import Loaded
 from harness.pipeline.argument import check_shapes, warn_of
 from harness.pipeline.handed import check_cache, check_model, check_tokenizer, inside
@@ -25,7 +26,6 @@ from harness.pipeline.rope_switch import decoder
 from harness.pipeline.session import Session, prompt_meta, tokenizer_files
 from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
-from harness.tokenizer.ids import numbers
 from harness.tokenizer.policy import Encoded
 
 GIVEN = "given"  # the policy of ids that nobody here encoded

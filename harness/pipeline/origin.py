@@ -15,7 +15,9 @@ from harness.compare.identity import Difference, fits
 from harness.config import ModelConfig, moved
 from harness.errors import InputProblem, RestoreRefused, printable
 from harness.model.build import SHIPPED, declared
+from harness.model.ids import IDS
 from harness.snapshot.elements import BY_NAME
+from harness.snapshot.tokenizer import NO_ID
 
 PLACE = ("option", "id", "path")  # of a model: where it comes from
 _RECORDED: set[str] = set()
@@ -34,7 +36,8 @@ def resolved(cfg: Any, manifest: dict[str, Any]) -> Any:
     """
     source = manifest["documents"].get("source") or {}
     if not chosen("model") and source:
-        cfg = replace(cfg, model=_settings(source, cfg.model))
+        words = IDS if wordless(manifest["documents"]) else source.get("tokenizer")
+        cfg = replace(cfg, model=_settings(source, cfg.model, words))
         if not chosen("dtype"):
             cfg = replace(cfg, dtype=manifest["dtype"])
     elif cfg.restore.strict:
@@ -57,8 +60,8 @@ def recorded(cfg: Any, dtype: bool = True) -> None:
         _RECORDED.update(["model", *["dtype"] * dtype])
 
 
-def _settings(source: dict[str, Any], default: Any) -> Any:
-    """The model block that loads what `source` names."""
+def _settings(source: dict[str, Any], default: Any, words: str | None) -> Any:
+    """The model block that loads what `source` names. words: where its tokenizer is."""
     path, name = source.get("path"), source.get("id")
     attention = source.get("attention") or "auto"
     if isinstance(path, str):
@@ -67,9 +70,7 @@ def _settings(source: dict[str, Any], default: Any) -> Any:
                 f"this snapshot was saved from the weights at {path}, which are not there any more. "
                 "Say where they are now: model=path model.path=DIR."
             )
-        return ModelConfig(
-            "path", path=path, tokenizer=source.get("tokenizer"), attention=attention
-        )
+        return ModelConfig("path", path=path, tokenizer=words, attention=attention)
     if name in SHIPPED:
         return ModelConfig(name, id=name, attention=attention)
     if source.get("option") == default.name:
@@ -115,6 +116,13 @@ def read(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "size": {"tokens": manifest["tokens"]},
         "snapshot_id": manifest["id"],
     }
+
+
+def wordless(documents: Mapping[str, Any]) -> bool:
+    """Whether the state of these documents is of a model without a tokenizer."""
+    known = documents.get("tokenizer")
+    special = known.get("special_tokens") if isinstance(known, Mapping) else None
+    return isinstance(special, Mapping) and special.get("unk_token") == NO_ID
 
 
 def typed(source: Any, now: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from harness.config.option import schema_of
 from harness.errors import ConfigProblem
 from harness.given import vouched
 from harness.pipeline.argument import check_name
-from harness.pipeline.reduction import class_of
+from harness.pipeline.reduction import class_of, mentions
 
 Cache = str | type | partial[Any]
 
@@ -32,6 +32,10 @@ def cache_of(cache: Cache) -> CacheConfig:
             "cache", cache, "auto, manual, ..., or a class of yours below harness.cache.Decoder"
         )
         return CacheConfig(name=cache)
+    if unread := [key for key in keys if not mentions(cache, object, key)]:
+        raise ConfigProblem(
+            f"{cache.__name__} reads no `{unread[0]}`: nothing in it says `settings.{unread[0]}`."
+        )
     target = vouched(class_of("cache", cache, Decoder))
     schema = schema_of("cache", cache.__name__, {variants.TARGET: target, **keys})
     chosen: CacheConfig = schema(name=cache.__name__)
@@ -39,7 +43,7 @@ def cache_of(cache: Cache) -> CacheConfig:
 
 
 @contextmanager
-def reading(cache: Cache, settings: CacheConfig) -> Iterator[None]:
+def cache_reading(cache: Cache, settings: CacheConfig) -> Iterator[None]:
     """A key of its `settings` that a caller's class reads and nobody passed, told as one: ConfigProblem."""
     try:
         yield

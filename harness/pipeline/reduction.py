@@ -69,13 +69,17 @@ def _own(group: str, kind: Any, base: type, schema: Any, options: dict[str, Any]
     settings = schema(name=kind.__name__, **shared)
     for key in options.keys() - shared.keys():
         near = get_close_matches(key, schema.__dataclass_fields__, n=1, cutoff=0.75)
-        if near and not _mentions(kind, base, key):
+        if near and not mentions(kind, base, key):
             raise ConfigProblem(f"'{key}' is no key of {group}. Did you mean '{near[0]}'?")
+        if not mentions(kind, object, key):
+            raise ConfigProblem(
+                f"{kind.__name__} reads no `{key}`: nothing in it says `settings.{key}`."
+            )
         setattr(settings, key, options[key])
     return built(settings)
 
 
-def _mentions(kind: type, base: type, key: str) -> bool:
+def mentions(kind: type, base: type, key: str) -> bool:
     """Whether the code of a caller's class names `key`, which is one of its own then; so it is taken where the code
     cannot be read."""
     own = [part for part in kind.__mro__ if part not in base.__mro__]

@@ -25,6 +25,7 @@ from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.noise import largest, noise
 from harness.pipeline.origin import typed
+from harness.pipeline.origin import wordless as unworded
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
@@ -57,11 +58,8 @@ def identity_check(
         )
         able = fits(*(c if isinstance(c, Mapping) else {} for c in configs))
         able &= state.dtype == session.loaded.dtype  # no cache goes on with keys of another type
-        load = (
-            ""
-            if wordless(mismatches)
-            else typed(state.documents.get("source"), session.loaded.origin)
-        )
+        unwritten = wordless(mismatches) or unworded(state.documents)
+        load = "" if unwritten else typed(state.documents.get("source"), session.loaded.origin)
         raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able, load)
     if not (mismatches or earlier) and verify != "digest":
         state = placed(state, session.loaded.origin)

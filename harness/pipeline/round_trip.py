@@ -43,7 +43,7 @@ def _exchanged(saved: State, back: State, name: str) -> tuple[str, str, str] | N
         if both
         else f"layer {here} is where layer {there} was"
     )
-    return "layer", "kv_cache", seen
+    return "block", "kv_cache", seen
 
 
 def _layers(state: State) -> dict[str, dict[str, torch.Tensor]]:

@@ -140,7 +140,7 @@ def sections(result: Record, folder: Path, more: Sequence[str] = ()) -> list[Rec
     return [
         section("Environment", columns=["what", "value"], rows=rows, fold=True),
         section(
-            "Run it again" + ", check it, compare it" * bool(more),
+            "Run it again" + ", check it" * bool(more) + ", compare it" * bool(more[1:]),
             text=note.strip(),
             pre="\n".join(again),
         ),

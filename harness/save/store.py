@@ -135,9 +135,9 @@ def check_replaced(target: Path | str, source: Mapping[str, Any]) -> None:
 
 
 def _needed(target: Path, names: list[str]) -> str:
-    first = target.with_name(names[0])
+    first, more = target.with_name(names[0]), f" and {len(names) - 3} more" * bool(names[3:])
     return (
-        f"{target} holds what {', '.join(names[:3])} {'are' if names[1:] else 'is'} built on, so it is "
+        f"{target} holds what {', '.join(names[:3])}{more} {'are' if names[1:] else 'is'} built on, so it is "
         "not replaced. Choose another out=DIR, or make the other self-contained first: "
         f"task=save compact=true snapshot={first} out={first} overwrite=true"
     )

@@ -140,12 +140,12 @@ def _best(
     if "nearest" in words or not there:
         return f"{said}{which}"
     named, _ = called(there, options, questions, rows)
-    points = [row for by in near for row in by.values()]
-    how = (
-        f" (mean KL {points[0]['kl_mean']:.3g} nats)"
-        if points[0].get("kl_mean") and not near[1:]
-        else ""
-    )
+    points = [row for by in near for option, row in by.items() if once or option in there]
+    known = [row["kl_mean"] for row in points[:1] if once] or [row.get("kl_mean") for row in points]
+    how = ""
+    if all(known) and not near[1:]:
+        ends = dict.fromkeys(f"{value:.3g}" for value in (min(known), max(known)))
+        how = f" (mean KL {' to '.join(ends)} nats)"
     return f"{said}{which[:-1]}; nearest to the full cache: {named}{how}."
 
 

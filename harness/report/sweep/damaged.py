@@ -5,8 +5,10 @@ from typing import Any
 from harness import machine
 from harness.report.picture import plots
 from harness.report.sweep import earlier
+from harness.snapshot.result import GOOD, tallied
 
 AXIS = "fault"
+STOPPED = ("refused", "failed")
 FEW = 3  # points that are named one by one
 
 Row = dict[str, Any]
@@ -29,26 +31,29 @@ def sentence(rows: list[Row], axes: list[str]) -> str:
     harmed = [row for row in rows if AXIS in axes and _harmed(row)]
     if not harmed or not earlier.told():
         return ""
-    refused = [row for row in harmed if row["verdict"] == "refused"]
-    failed = [row for row in harmed if row["verdict"] == "failed"]
-    rest = [row for row in harmed if row["verdict"] not in ("refused", "failed")]
-    worse = [row for row in rest if int(row.get("exit_code") or 0)]
-    passed = [row for row in rest if row not in worse]
-    words = " or ".join(dict.fromkeys(map(_word, worse)))
+    ended = list(filter(_noticed, harmed))
+    tally = tallied((_word(row), not int(row.get("exit_code") or 0)) for row in ended)
     told = [
-        (refused, "refused"),
-        (worse, f"worse than required ({words})"),
-        (failed, "came to no end"),
-        (passed, f"passed as required: {_named(passed, axes)}"),
+        f"{count} {'came to no end' if said == 'failed' else said}" for said, count in tally.items()
     ]
-    said = ", ".join(f"{len(some)} {what}" for some, what in told if some)
+    free = [row for row in ended if not int(row.get("exit_code") or 0)]
+    allowed = f", {f'{len(free)} of them ' * (len(free) < len(ended))}as is allowed here"
+    noticed = ", ".join(told) + allowed * bool(free)
+    if passed := [row for row in harmed if row not in ended]:
+        unseen = f"{len(passed)} not noticed ({_named(passed, axes)})"
+        noticed = f"{noticed}; {unseen}" if noticed else unseen
     sound = [row for row in rows if only(axes) and not _harmed(row)]
     beside = "".join(f" Without damage: {_word(row)}." for row in sound)
-    return f"Of {machine.many(len(harmed), 'point')} damaged on purpose: {said}.{beside}"
+    return f"Of {machine.many(len(harmed), 'point')} damaged on purpose: {noticed}.{beside}"
 
 
 def _harmed(row: Row) -> bool:
     return str(row.get(AXIS) or "none") != "none"
+
+
+def _noticed(row: Row) -> bool:
+    """Whether it was refused or told; of a pruned or quantized state, which has other logits anyway, as of its restore."""
+    return row["verdict"] in STOPPED or str(row.get("restore") or row["verdict"]) not in GOOD
 
 
 def _word(row: Row) -> str:

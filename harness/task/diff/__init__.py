@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from harness.compare.identity import Difference
+from harness.compare.identity import told as told_of
 from harness.config import Config
 from harness.errors import InputProblem
 from harness.machine import many
@@ -14,7 +16,7 @@ from harness.pipeline.snapshot import needs, text_of
 from harness.report import html
 from harness.report.terminal.console import Say, number, tabled
 from harness.save import store
-from harness.snapshot.elements import called
+from harness.snapshot.elements import called, spoken
 from harness.snapshot.history import reduced, tokens_held
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
@@ -33,7 +35,7 @@ from harness.task.diff.fold import folded
 
 BEFORE = (
     "The stored logits are those of the last token that was read, kept from when it was read. What was done to "
-    "keys and values since, pruning and quantizing too, does not change them: they do not tell what it does."
+    "keys and values since, pruning, quantizing and damage too, does not change them: they do not tell what it does."
 )
 OTHER_TOKENS = (
     "Left out: those of a follow its {} tokens, those of b its {}, which are not the same. What comes next after different "
@@ -41,7 +43,7 @@ OTHER_TOKENS = (
 )
 NEXT = (
     "No continuation was measured. With model=NAME both states are fed the next token, and the logits after it "
-    "are compared."
+    "are compared (with restore.strict=false also of a state that a restore refuses)."
 )
 NO_MODEL = (
     "The stored logits are those of the last token that was read, each by its own model. No continuation can be "
@@ -94,13 +96,14 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     record["snapshot"] = {"a": first["id"], "b": second["id"]}
     alike = read_alike(one, two)
     logits = {"stored": (one.logits, two.logits)} if alike else {}
+    waived: list[Difference] = []
     none = between.unheld(one, two)
     if none and chosen("model") and cfg.restore.strict:
         raise InputProblem(
             f"{NO_MODEL.format(none)[NO_MODEL.index('No cont') :]} Leave out model=."
         )
     if deviations and alike and chosen("model"):
-        logits["next step"] = _step(cfg, folder, say, one, two)
+        logits["next step"], waived = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
     record["logits"], record["diff"] = measured, figured(deviations, measured)
     pairs = (("a", cfg.a, first, one), ("b", cfg.b, second, two))
@@ -109,6 +112,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         for key, place, manifest, state in pairs
     }
     record["verdict"] = judged(deviations, measured)
+    if waived:
+        record["waived"] = [difference.row() for difference in waived]
     grown = continues(one, two, (_called("a", shown(cfg.a)), _called("b", shown(cfg.b))))
     if went_on := continued(one, two):
         record["continues"] = went_on
@@ -150,6 +155,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if not alike:
         told = OTHER_TOKENS.format(one.tokens, two.tokens)
         measures = []
+    if waived:
+        rows = [[spoken(d.element), called(d.element, d.field), d.saved, d.found] for d in waived]
+        sections.insert(1, html.section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
     if measures or not alike:
         sections.insert(1, html.section("In logits", text=told, columns=columns, rows=measures))
 
@@ -166,6 +174,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
                 say.line()
             if told:
                 say.fact("stored" if measures else "logits", told)
+        if waived:
+            say.fact("waived", told_of(waived))
         say.fact("report", f"{shown(folder)}/report.html")
 
     code = 1 if deviations else 0
@@ -234,20 +244,20 @@ def compared(a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
 
 def _step(
     cfg: Config, folder: Path, say: Say, one: State, two: State
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits `[batch, vocab]` after feeding both states the token that `one` would choose."""
+) -> tuple[tuple[torch.Tensor, torch.Tensor], list[Difference]]:
+    """Logits `[batch, vocab]` after feeding both states the token that `one` would choose, and what was waived of them."""
     from harness.cache.registry import decoder
     from harness.pipeline.restore import identity_check
     from harness.pipeline.session import Session
 
     session = Session.open(cfg, folder, say)
     token = one.logits.argmax(-1, keepdim=True)
-    results = []
+    results, waived = [], []
     for state, where in ((one, str(cfg.a)), (two, str(cfg.b))):
-        identity_check(session, state, where)
+        waived += identity_check(session, state, where)[1]
         state = state.to(session.loaded.device)
         results.append(decoder(session.loaded, state, cfg.cache).step(token)[:, -1].cpu())
-    return results[0], results[1]
+    return (results[0], results[1]), waived
 
 
 def _filled(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:

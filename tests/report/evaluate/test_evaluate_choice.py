@@ -40,7 +40,7 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     assert conclusion(two).startswith(
         "By 2 prompts, smallest safe choice: random 10% (2 of 2 right"
     )
-    for low, few in ((-0.79, True), (-0.49, False)):
+    for low, few in ((-0.79, True), (-0.39, False)):
         told = conclusion([{**row, "n": 2, "delta_low": low} for row in right])
         assert told.endswith("points: too few to choose by.") is few
     parts = {10: "10%", 25: "a quarter", 50: "half", 75: "three quarters"}
