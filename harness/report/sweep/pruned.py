@@ -94,12 +94,13 @@ def every(rows: list[Row]) -> bool:
 
 def pills(rows: list[Row], words: str) -> list[dict[str, str]]:
     """Both verdicts on such a sweep, as `html.page` has them; empty of another. words: what the points came to."""
-    if not every(rows):
+    if not rows or not all(free(row) and row[RESTORE] in GOOD for row in rows):
         return []
+    done = ["pruning"] * any(map(judged, rows)) + ["quantizing"] * any(map(coded, rows))
     said = f"{all_of(len(rows))} restored as saved" if rows[1:] else "restored as saved"
     return [
         {"text": said, "kind": "good", "sign": "\u2713"},
-        {"text": f"pruning: {words}", "kind": "soft", "sign": ""},
+        {"text": f"{' and '.join(done)}: {words}", "kind": "soft", "sign": ""},
     ]
 
 

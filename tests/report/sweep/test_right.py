@@ -3,7 +3,16 @@
 import pytest
 from sweeps import points
 
-from harness.report.sweep import baseline, damaged, earlier, heading, overall, right, summary
+from harness.report.sweep import (
+    baseline,
+    damaged,
+    earlier,
+    heading,
+    overall,
+    pruned,
+    right,
+    summary,
+)
 
 POINT = {"task": "experiment", "sampling": "greedy", "tokens": 97, "kept_tokens": 24, "first_divergence": 1}  # fmt: skip
 OTHER = POINT | {"verdict": "diverged", "outcome": "diverged", "exit_code": 0, "restore": "equivalent"}  # fmt: skip
@@ -115,3 +124,13 @@ def test_a_coin_toss_is_told_as_one() -> None:
     with earlier.without():
         said = told(seeded({"0.5": "1100", "0.25": "0010"}, few))
         assert said and "do not tell" not in said
+
+
+def test_codes_that_came_back_have_the_pill_of_the_restore_too() -> None:
+    coded = {**FULL, "verdict": "drifted", "outcome": "drifted", "quantize": "int4", "restore": "equivalent"}  # fmt: skip
+    both = [pill["text"] for pill in pruned.pills(points(coded, coded), "2 drifted")]
+    assert both == ["both restored as saved", "quantizing: 2 drifted"]
+    mixed = [pill["text"] for pill in pruned.pills(points(coded, OTHER), "1 drifted, 1 diverged")]
+    assert mixed[1] == "pruning and quantizing: 1 drifted, 1 diverged"
+    assert pruned.pills(points(coded, coded | {"restore": "diverged"}), "") == []
+    assert pruned.pills(points(coded, coded | {"exit_code": 1}), "") == []
