@@ -18,6 +18,8 @@ BEFORE, AFTER = 3, 4  # words around the first that is another one
 LONG = 60  # lines that are shown at once
 FEW = 3  # values of an option that are named one by one where a line has all of them
 
+SAID = {"right": "said", "wrong": "not said"}  # of an expected answer
+
 Row = dict[str, Any]
 
 
@@ -46,7 +48,7 @@ def sections(folder: Path, rows: list[Row], axes: list[str]) -> list[Row]:
     told_apart = [(said, some) for said, rs in alike.items() for some in _lines(rs, order)]
     for (_, whole, restored, expected), some in told_apart:
         drawn = [_those(some, axis, rows) for axis in order]
-        answer = [_begin(f"{expected} ({some[0].get('answer') or '-'})")] * asked
+        answer = [_begin(f"{expected}: {SAID.get(str(some[0].get('answer')), '-')}")] * asked
         shown = _begin(whole), cell(_told(whole, restored), kind="words")
         lines.append([*drawn, marked(some[0], {}, word(some[0])), *answer, *shown])
     other = "restored or pruned" if any(map(judged, rows)) else "restored"

@@ -51,7 +51,7 @@ def test_an_expected_answer_stands_beside_what_was_said_and_a_pruned_text_is_cal
         )  # fmt: skip
     (block,) = texts.sections(tmp_path, rows, ["prompt.seed"])
     assert block["columns"] == ["prompt.seed", "verdict", "expected", "restored or pruned"]
-    assert [line[2]["text"] for line in block["rows"]] == ["y is 60 (right)", "y is 60 (wrong)"]
+    assert [line[2]["text"] for line in block["rows"]] == ["y is 60: said", "y is 60: not said"]
     plain = [{**row, "answer": None, "restore": None} for row in rows]
     (block,) = texts.sections(tmp_path, plain, ["prompt.seed"])
     assert block["columns"] == ["prompt.seed", "verdict", "restored"]
