@@ -18,6 +18,7 @@ SEALED = "value was sealed"  # of a claim that is not the one of its digest
 RESULT, MLFLOW, CELLS = "result.json: ", "mlflow: ", "sweep.csv: "
 DIGEST = re.compile(r"sealed digest ([0-9a-f]{64})")
 SPOKEN = ("verdict", "reason", "conclusion")  # what a name, a mark and a description are made of
+WORDS = SPOKEN[1:]  # which tell of a figure
 SHOWN = ("name", "description", "outcome", "conclusion", "status", "exit_code", "verdict", "reason")
 STILL = {
     "MLflow": "MLflow still shows the original",
@@ -71,8 +72,10 @@ class Parts(NamedTuple):
 
 
 def parts(rows: Sequence[Row]) -> Parts:
-    """Every row in its part, so that their counts add up to that of the table."""
-    made = Parts([row for row in rows if is_edit(row)], [], [], [])
+    """Every row in its part, so that their counts add up to that of the table; of edits a figure before the words that
+    tell of it."""
+    edits = sorted(filter(is_edit, rows), key=lambda row: claim(row) in WORDS)
+    made = Parts(edits, [], [], [])
     broken = {row["what"] for row in rows if row.get("found") == TABLE}
     others = [row for row in rows if not is_edit(row)]
     for row in others:

@@ -174,3 +174,11 @@ def test_a_file_that_was_edited_is_said_to_be() -> None:
     both = audit._differing([row, mark, {**mark, "what": "other"}])
     told = "report.html was edited after the record was sealed; report.html: a mark: recorded 1"
     assert both.startswith(told) and both.endswith("; and 1 more difference"), both
+
+
+def test_a_figure_comes_before_the_words_that_tell_of_it() -> None:
+    rows = [edited("reason", "off by 0.1", "off by 12.7"), edited("metrics.max_abs_diff", 0.1, 12.7)]  # fmt: skip
+    assert [edits.claim(row) for row in edits.parts(rows).edits] == [
+        "metrics.max_abs_diff",
+        "reason",
+    ]
