@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-from harness.report.sweep import damaged
 from harness.report.sweep.variation import asks, group
 
 REDUCERS = ("prune", "quantize")  # whose `none` keeps all of the cache
@@ -18,8 +17,8 @@ Row = dict[str, Any]
 def tried(rows: list[Row], axes: list[str]) -> list[Row]:
     """The points to choose among: where others are tried beside it, without the full cache itself, to which
     nothing is nearer."""
-    full, sound = {row["point"] for row in whole(rows, axes)}, damaged.whole(rows, axes)
-    return [row for row in sound if row["point"] not in full] or sound
+    full = {row["point"] for row in whole(rows, axes)}
+    return [row for row in rows if row["point"] not in full] or rows
 
 
 def whole(rows: list[Row], axes: list[str]) -> list[Row]:

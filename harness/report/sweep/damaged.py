@@ -14,37 +14,36 @@ FEW = 3  # points that are named one by one
 Row = dict[str, Any]
 
 
-def whole(rows: list[Row], axes: list[str]) -> list[Row]:
-    """The points without damage, where others of the same sweep have it and something else was varied too; else all."""
-    if AXIS not in axes or not axes[1:] or not earlier.told():
-        return rows
-    return [row for row in rows if not _harmed(row)] or rows
-
-
-def only(axes: list[str]) -> bool:
-    """Whether nothing but the damage was varied, and so nothing is to be chosen."""
-    return axes == [AXIS] and earlier.told()
+def varied(axes: list[str]) -> bool:
+    """Whether damage was varied, and so nothing is to be chosen."""
+    return AXIS in axes and earlier.told()
 
 
 def sentence(rows: list[Row], axes: list[str]) -> str:
-    """How many there are and what became of them, in a sentence; empty where the damage was not varied."""
-    harmed = [row for row in rows if AXIS in axes and _harmed(row)]
-    if not harmed or not earlier.told():
+    """How many were damaged and whether that was noticed, and what became of the others; empty where damage was not
+    varied."""
+    harmed = [row for row in rows if varied(axes) and _harmed(row)]
+    if not harmed:
         return ""
-    ended = list(filter(_noticed, harmed))
-    tally = tallied((_word(row), not int(row.get("exit_code") or 0)) for row in ended)
-    told = [
-        f"{count} {'came to no end' if said == 'failed' else said}" for said, count in tally.items()
-    ]
-    free = [row for row in ended if not int(row.get("exit_code") or 0)]
-    allowed = f", {f'{len(free)} of them ' * (len(free) < len(ended))}as is allowed here"
-    noticed = ", ".join(told) + allowed * bool(free)
-    if passed := [row for row in harmed if row not in ended]:
-        unseen = f"{len(passed)} not noticed ({_named(passed, axes)})"
-        noticed = f"{noticed}; {unseen}" if noticed else unseen
-    sound = [row for row in rows if only(axes) and not _harmed(row)]
-    beside = "".join(f" Without damage: {_word(row)}." for row in sound)
-    return f"Of {machine.many(len(harmed), 'point')} damaged on purpose: {noticed}.{beside}"
+    noticed = list(filter(_noticed, harmed))
+    missed = [row for row in harmed if row not in noticed]
+    many = "all noticed" if not missed else f"{len(noticed) or 'none'} noticed"
+    said = f"Damaged on purpose: {machine.many(len(harmed), 'point')}, {many}"
+    said += f" ({_tally(noticed)})" * bool(noticed)
+    said += f", {len(missed)} not: {_named(missed, axes)}" * bool(missed)
+    if free := [row for row in noticed if not int(row.get("exit_code") or 0)]:
+        which = "all of them" if len(free) == len(noticed) else f"{len(free)} of them"
+        said += f"; what is required here lets {which} through"
+    sound = [row for row in rows if not _harmed(row)]
+    return f"{said}.{f' Without damage: {_tally(sound)}.' * bool(sound)}"
+
+
+def _tally(rows: list[Row]) -> str:
+    """`2 refused, 1 drifted`."""
+    tally = tallied((_word(row), not int(row.get("exit_code") or 0)) for row in rows)
+    return ", ".join(
+        f"{count} {'came to no end' if w == 'failed' else w}" for w, count in tally.items()
+    )
 
 
 def _harmed(row: Row) -> bool:

@@ -52,7 +52,9 @@ def told(
     wrong = _answerless(rows)
     below: list[str] = []
     lost = search.hopeless(rows, ways)
-    answer = " ".join([search.conclusion(rows, ways, sure), *right.above(rows, axes).values()])
+    above = right.above(rows, axes)
+    harm = above.pop("damage", "")
+    answer = " ".join([search.conclusion(rows, ways, sure), *above.values()])
     if lost:
         answer += " None reaches anything."
     else:
@@ -60,7 +62,7 @@ def told(
         answer += f" {more} {cells.alone(folder, rows)}".rstrip()
     if axes == ["seed"] and not left and inert.sentence(rows, axes):
         first = f"{inert.DRAWS[:-1]}, {SAME}.\n{first}".strip()
-    text = "\n".join(filter(None, [_top(first, answer.strip(), rows), *below]))
+    text = "\n".join(filter(None, [harm, _top(first, answer.strip(), rows), *below]))
     if not alone and not left:
         tried = baseline.tried(rows, axes)
         text += f"\n{shortfall.sentence(tried, axes, bool(choice.short_of(tried)))}".rstrip()

@@ -1,6 +1,6 @@
 """A sweep over seeds that draw nothing: greedy sampling takes the most likely token whatever the seed is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.report.sweep import baseline, choice, pruned
@@ -30,6 +30,18 @@ def once(rows: list[Row], ways: Iterable[str]) -> list[Row]:
     if not axes[1:] or not inert(rows, axes):
         return rows
     return [row for row in rows if row["seed"] == rows[0]["seed"]]
+
+
+def spread(marks: Mapping[str, str], rows: list[Row], axes: list[str]) -> dict[str, str]:
+    """The `marks` of points also on those that repeat them under another seed, which draws nothing."""
+    if not axes[1:] or not inert(rows, axes):
+        return dict(marks)
+    others = [axis for axis in axes if axis != "seed"]
+    known = {
+        tuple(str(r[a]) for a in others): marks[r["point"]] for r in rows if r["point"] in marks
+    }
+    keys = {row["point"]: tuple(str(row[a]) for a in others) for row in rows}
+    return {point: known[key] for point, key in keys.items() if key in known}
 
 
 def counted(said: str, few: list[Row], rows: list[Row], axes: list[str]) -> str:

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 def chosen(rows: list[Row], axes: list[str], once: bool = False) -> list[Row]:
     """The points to choose: those of the setting that is best over the seeds, or the best of each question. once: as
     of `choice.leading`."""
-    if damaged.only(axes):
+    if damaged.varied(axes):
         return []
     return (not once and points(rows, axes)) or of_each(rows, axes, once)
 

@@ -18,6 +18,7 @@ from harness.report.sweep import cells as answers
 from harness.report.sweep import (
     evaluated,
     heading,
+    inert,
     panels,
     pooled,
     pruned,
@@ -145,6 +146,7 @@ def drawn(folder: Path, points: list[dict[str, Any]], total: int | None, name: s
     missing = [section("Missing", text=told, pre=again(folder))] * bool(left)
     best = search.ranked(points, ways)[:1]  # a search has said what it looks for
     first, one = marked(evaluated.completed(folder, points), ways)
+    first = inert.spread(first, points, axes)
     alone, sure = searched(points, ways), answers.intervals(folder, points)
     why = unfinished.sections(folder, points, axes, left)
     glance = (

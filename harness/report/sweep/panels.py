@@ -23,7 +23,7 @@ COST = [
     ("save_s", "Save", "s"),
     ("load_s", "Load", "s"),
 ]
-APART = [("kl_max", "Largest KL per step", "nats"), (SAME, "Steps with the same token", "%"),
+APART = [("kl_max", "Largest KL per step", "nats"), (SAME, "Steps with the same likeliest token", "%"),
          ("max_abs_diff", "Largest logit difference", "logits"), ("error_ratio", "Error over rounding's own", ALLOWED)]  # fmt: skip
 MEAN = (
     "kl_mean",
@@ -184,7 +184,11 @@ def _several(rows: list[Row], key: str) -> bool:
 
 def _kind(row: Row, by: str | None = None) -> str:
     """How full a mark is drawn: by its verdict where its colour tells an option (`by`), else as the table tells it."""
-    return kind(row["verdict"]) if by else pruned.tone({**row, "outcome": None})
+    own = kind(row["verdict"])
+    if by:
+        return own
+    tone = pruned.tone({**row, "outcome": None})
+    return f"{tone} {own}" if tone == scatter.PALE and own in ("fair", "bad") else tone
 
 
 def _along(rows: list[Row], axes: list[str], x: str) -> str:
@@ -198,10 +202,10 @@ def _legend(rows: list[Row], by: str | None, size: str | None) -> str:
     """How full the marks of a verdict are, whose colour and shape is whose, and what a size says."""
     words: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda r: grid.rank(grid.word(r))):
-        some = words.setdefault(kind(row["verdict"]) if by else pruned.tone(row), [])
+        some = words.setdefault(_kind(row, by), [])
         some += [grid.word(row)] * (grid.word(row) not in some)
     said = "".join(
-        f'<span><b class="{"" if by else tone}">{scatter.FULLNESS[tone]}</b> {escape(" or ".join(some))}</span>'
+        f'<span><b class="{"" if by else tone.split()[0]}">{scatter.FULLNESS[tone]}</b> {escape(" or ".join(some))}</span>'
         for tone, some in words.items()
     )
     if by is not None:

@@ -12,15 +12,25 @@ from harness.report.picture import axes, plots
 from harness.report.picture.plots import INK, MARKERS, VERDICTS
 from harness.report.sweep import marks
 
-FULL = {"good": "full", "alike": "left", "soft": "full", "fair": "none", "bad": "none"}
+FULL = {
+    "good": "full",
+    "alike": "left",
+    "soft": "full",
+    "fair": "none",
+    "bad": "none",
+    "soft fair": "none",
+    "soft bad": "none",
+}  # grey, as what is allowed, and as full as what it is
 FULLNESS = {
     "good": "\u25cf",
     "alike": "\u25d0",
     "soft": "\u25cf",
     "fair": "\u25cb",
     "bad": "\u2297",
+    "soft fair": "\u25cb",
+    "soft bad": "\u2297",
 }
-CROSSED, PALE = "bad", "soft"  # a cross inside; half transparent
+CROSSED, PALE = ("bad", "soft bad"), "soft"  # a cross inside; half transparent
 SIZES = (4.5, 7.0, 10.0)  # points across a marker, by the second option
 SIZE, INSIDE = 7.0, 0.5  # points across a marker; how large the cross in it is beside it
 TICK = 14  # characters of a name under an axis
@@ -94,7 +104,7 @@ def scatter(
                 lines.setdefault(alike, []).append((places[i], heights[i]))
             for line in lines.values():
                 _joined(axis, line, colour(number))
-        for tone, (ink, _) in VERDICTS.items():
+        for tone, (ink, _) in ((tone, VERDICTS[tone.split()[0]]) for tone in FULL):
             for place in reversed(range(len(large))):  # the smaller above the larger
                 some = [i for i in mine if kind(shown[i]) == tone
                         and (not size or large.index(str(shown[i][size])) == place)]  # fmt: skip
@@ -201,7 +211,7 @@ def _marked(
     axis.plot(xs, ys, linestyle="none", marker=marker, fillstyle=FULL[tone], markersize=size,
               color=ink, markerfacecoloralt="none", markeredgewidth=1.1, gid=whose,
               alpha=plots.HALF if tone == PALE else 0.95)  # fmt: skip
-    if tone == CROSSED:
+    if tone in CROSSED:
         axis.plot(xs, ys, linestyle="none", marker="x", color=ink, markersize=INSIDE * size, markeredgewidth=1)  # fmt: skip
 
 

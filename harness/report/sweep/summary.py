@@ -278,7 +278,9 @@ def closing(
         level = rounding.alike(rows, axes)  # where no point is to be chosen
         plain = f"{level} {spread or measured(rows) * bool(ended[1:])}".strip()
         plain = f"{shortfall.differing(rows)} {plain}".strip()
-        lines += [say.labelled("conclusion", plain)] * bool(plain and not best)
+        lines += [say.labelled("conclusion", plain)] * bool(
+            plain and not best and "damage" not in above
+        )
         notes = [tell(few, axes) for tell in (codes.idle, precision.sentence, rounding.near_ties)]
         lines += [say.labelled("note", note) for note in notes if note]
     if chosen := answers.conclusion(folder, rows):

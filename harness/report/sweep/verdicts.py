@@ -10,6 +10,7 @@ from harness.report.html import cell, section
 from harness.report.names import folder
 from harness.report.picture import plots
 from harness.report.sweep import pruned
+from harness.report.sweep.variation import is_seed
 from harness.snapshot.result import ORDER, UNJUDGED
 
 WHY = "why"  # of a point's row, where it came to no end: its diagnosis in short
@@ -33,6 +34,8 @@ NEAREST = (
     "bytes; on another measure another point may lead."
 )
 
+SETTING = "Marked: every point of the one setting that is best over the seeds, whatever it came to with a seed by itself."
+
 Row = dict[str, Any]
 
 
@@ -46,10 +49,22 @@ def sections(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str
     near = (
         near and len(set(ended)) < 2
     )  # else what meets what is required came first, be it further off
-    said = [why * bool(best) or NEAREST * near, _both(rows)]
+    said = [
+        why * bool(best) or NEAREST * near,
+        SETTING * (not why and _setting(rows, axes, best)),
+        _both(rows),
+    ]
     block = _block(rows, axes, best, " ".join(filter(None, said)))
     rule = section("How the best is chosen", text=BEST, fold=True)
     return [block, *[rule] * bool(best and not why and not near)]
+
+
+def _setting(rows: list[Row], axes: list[str], best: Mapping[str, str]) -> bool:
+    """Whether every point of one setting is marked, whatever seed it had."""
+    others = [axis for axis in axes if not is_seed(axis)]
+    marked = {tuple(str(row[a]) for a in others) for row in rows if row["point"] in best}
+    mine = [row for row in rows if tuple(str(row[a]) for a in others) in marked]
+    return len(marked) == 1 and len(others) < len(axes) and len(mine) == len(best) > 1
 
 
 def _both(rows: list[Row]) -> str:

@@ -6,6 +6,7 @@ is made from them again, so that no row and no sentence can be edited alone, whe
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import zip_longest
 from math import isfinite
 from pathlib import Path
@@ -80,7 +81,9 @@ def told(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
 def _following(
     told: Evaluation, asking: list[Question], exact: bool, ours: bool
 ) -> Iterator[Finding]:
-    """What the record's own words, answers and averages do not give."""
+    """What the record's own words, answers and averages do not give. A mark that was edited is not averaged: the averages
+    are held to what the words give."""
+    mended: dict[tuple[Any, ...], dict[str, Any]] = {}
     for place, answer in told.places.items():
         number, same = _number(place), told.answered[answer["question"]]
         whole = next(a for a in same if a["cache"] == answer["cache"])
@@ -89,7 +92,14 @@ def _following(
         for key, mark in {**marks, "divergence_step": step}.items():
             if answer.get(key) != mark:
                 why = "not what the words and tokens of this answer give"
+                mended.setdefault(place, {})[key] = mark
                 yield Finding(f"{_answer(place)}: {key}", answer.get(key), mark, why)
+    if mended:
+        keys = ("question", *CELL)
+        lines = [
+            {**line, **mended.get(tuple(line[key] for key in keys), {})} for line in told.answers
+        ]
+        told = replace(told, answers=lines)
     free = () if ours else INTERVALS
     yield from _rows(told.rows, finite(told.averages), exact, free, "not what its answers give")
     if told.result.get("verdict") == UNJUDGED:

@@ -237,7 +237,7 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
                 continue  # what older versions told of codes
             if was and key == "reason" and was[key] == rounding.NEAR.sub("", value):
                 continue  # which said nothing of near ties
-            if key not in ("mlflow_run_id", "folder") and was.get(key) != value:
+            if key not in ("mlflow_run_id", "folder") and not _equal(was.get(key), value):
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
     yield from _answers(sweep, points)
@@ -247,6 +247,16 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
         if seal and seal.get(name) != data:
             why = f"the table was edited after the sweep; sealed digest {seal.get(name)}"
             yield Finding(name, data, edits.TABLE, why)
+
+
+def _equal(one: str | None, other: str | None) -> bool:
+    """Whether two cells say the same: the same text, or the same number written otherwise."""
+    if one == other:
+        return True
+    try:
+        return float(str(one)) == float(str(other))
+    except ValueError:
+        return False
 
 
 def _answers(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:

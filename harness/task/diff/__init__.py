@@ -55,7 +55,7 @@ DRAWS = (
 )
 COUNTED = (
     "Tokens by name are counted from 1, an index from 0: of keys and values it is [row of the batch, head, kept "
-    "token, number]. Bits, of what is no whole number: how many of that one element differ, and the lowest of them, "
+    "token, number], of what two states hold both [head, token, number]. Bits, of what is no whole number: how many of that one element differ, and the lowest of them, "
     "counted from 0, the least of its value."
 )
 DERIVED = (

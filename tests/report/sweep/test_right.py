@@ -8,10 +8,12 @@ from harness.report.sweep import (
     damaged,
     earlier,
     heading,
+    inert,
     overall,
     pruned,
     right,
     summary,
+    verdicts,
 )
 
 POINT = {"task": "experiment", "sampling": "greedy", "tokens": 97, "kept_tokens": 24, "first_divergence": 1}  # fmt: skip
@@ -69,32 +71,55 @@ def harmed() -> list[dict]:
     )
 
 
-def test_damaged_points_are_counted_and_never_chosen(tmp_path) -> None:
+def test_damaged_points_are_counted_and_nothing_is_chosen(tmp_path) -> None:
     rows, axes = harmed(), ["quantize", "fault"]
     said = damaged.sentence(rows, axes)
     assert said == (
-        "Of 4 points damaged on purpose: 1 refused, 1 drifted; 2 not noticed (quantize=int4 fault=stale_tail; "
-        "quantize=none fault=stale_tail)."
+        "Damaged on purpose: 4 points, 2 noticed (1 refused, 1 drifted), 2 not: quantize=int4 fault=stale_tail; "
+        "quantize=none fault=stale_tail. Without damage: 1 drifted, 1 equivalent."
     )
     lax = [row | {"exit_code": 0} if row["verdict"] == "drifted" else row for row in rows]
-    assert "1 refused, 1 drifted, 1 of them as is allowed here; 2 not" in damaged.sentence(
-        lax, axes
-    )
-    chosen = overall.chosen(baseline.tried(rows, axes), axes)
-    assert [(r["quantize"], r["fault"]) for r in chosen] in ([("int4", "none")], [])
+    assert "; what is required here lets 1 of them through. Without" in damaged.sentence(lax, axes)
+    assert overall.chosen(baseline.tried(rows, axes), axes) == []
     assert f"damage:       {said}" in "\n".join(summary.closing(tmp_path, rows, 6, []))
+    assert heading.told(tmp_path, rows, axes, {}, 6, 0)[1].startswith(said), "the first line"
     with earlier.without():
-        tried = baseline.tried(rows, axes)
-        assert any(r["fault"] != "none" for r in tried), "as it was chosen before"
+        assert damaged.sentence(rows, axes) == "", "as it was told before"
 
 
-def test_where_nothing_but_the_damage_varies_nothing_is_best() -> None:
+def test_where_all_is_noticed_that_is_said() -> None:
     rows = [row for row in harmed() if row["quantize"] == "none"]
     rows[-1] |= {"verdict": "drifted", "outcome": "drifted", "exit_code": 1}
-    assert damaged.sentence(rows, ["fault"]).endswith(" Without damage: equivalent.")
+    assert damaged.sentence(rows, ["fault"]) == (
+        "Damaged on purpose: 2 points, all noticed (1 refused, 1 drifted). Without damage: 1 equivalent."
+    )
     assert overall.chosen(rows, ["fault"]) == []
     with earlier.without():
         assert overall.chosen(rows, ["fault"]) != []
+
+
+def test_marks_are_on_every_point_that_is_the_same_run() -> None:
+    rows = answered((OTHER, "random", "1", ""), (OTHER, "keydiff", "1", ""), (OTHER, "random", "2", ""), (OTHER, "keydiff", "2", ""))  # fmt: skip
+    for row, far in zip(rows, (2.0, 1.0, 2.0, 1.0), strict=True):
+        row |= {"kl_mean": far, "max_abs_diff": far, "top1_agreement": 0.5}
+    assert inert.spread({"1": "nearest"}, rows, ["prune", "seed"]) == {
+        "1": "nearest",
+        "3": "nearest",
+    }
+    rows[3]["kl_mean"] = 9.0  # a seed that drew something
+    assert inert.spread({"1": "nearest"}, rows, ["prune", "seed"]) == {"1": "nearest"}
+
+
+def test_a_setting_that_is_best_over_seeds_says_so_above_its_marks() -> None:
+    rows = seeded({"0.5": "1100", "0.25": "0010"}, {r: v[:4] for r, v in FAR.items()})
+    axes = ["prune.ratio", "prune.seed"]
+    marks = {row["point"]: "best" for row in rows if row["prune.ratio"] == "0.5"}
+    assert (
+        "whatever it came to with a seed by itself"
+        in verdicts.sections(rows, axes, marks)[0]["text"]
+    )
+    one = dict([*marks.items()][:1])
+    assert "seed by itself" not in verdicts.sections(rows, axes, one)[0]["text"]
 
 
 def seeded(right_of: dict[str, str], far: dict[str, list[float]]) -> list[dict]:

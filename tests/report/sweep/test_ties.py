@@ -110,11 +110,11 @@ def test_the_share_of_steps_with_the_same_token_is_drawn_and_in_the_table() -> N
     place = block["columns"].index("same token, %")
     assert [line[place] for line in block["rows"]] == [75, 93.8]
     assert (
-        "same token: share of steps at which the uninterrupted run's token is most likely"
+        "same token: share of steps whose most likely token is the uninterrupted run's most likely one, whatever was drawn"
         in block["text"].lower()
     )
     apart = panels.sections(rows, ["prune"])[0]
-    assert "Steps with the same token, %" in str(apart["panels"])
+    assert "Steps with the same likeliest token, %" in str(apart["panels"])
     same = [row | {"top1_agreement": 1.0, "kl_mean": n} for n, row in enumerate(rows)]
     whole = panels.sections(same, ["prune"])[0]["text"]
     assert "share of steps with the same most likely token is 100%" in whole

@@ -16,27 +16,27 @@ from harness.task.audit import wording
 
 
 def test_a_question_whose_other_points_came_to_no_end_has_its_best_too():
-    """Else the sentence speaks of the one model whose damaged points ran to their end, as if the others had none."""
+    """Else the sentence speaks of the one model whose other points ran to their end, as if the others had none."""
     ran = {
         "verdict": "equivalent",
         "exit_code": 0,
         "reason": "",
-        "fault": "none",
+        "save": "none",
         "stored_bytes": 9,
     }
-    lost = ran | {"verdict": "diverged", "exit_code": 1, "fault": "swap"}
+    lost = ran | {"verdict": "diverged", "exit_code": 1, "save": "swap"}
     gone = lost | {"verdict": "refused", "exit_code": 3}
     rows = points(
         ran | {"model": "a"}, gone | {"model": "a"}, ran | {"model": "b"}, lost | {"model": "b"}
     )
-    axes = ["model", "fault"]
+    axes = ["model", "save"]
     more = [row | {"cache": c} for row in rows for c in ("x", "y")]  # two of each ran
     told = conclusion.told(overall.chosen(more, axes), axes, more)
-    assert "ithin rounding for every model: fault=none" in told, told
-    rival = [rows[0], rows[1], rows[2] | {"fault": "none"}, rows[2] | {"fault": "more"}]
+    assert "ithin rounding for every model: save=none" in told, told
+    rival = [rows[0], rows[1], rows[2] | {"save": "none"}, rows[2] | {"save": "more"}]
     assert overall.chosen(rival, axes) == [], "of b both are as good, of a one had no rival"
     alone = [row | {"model": "a"} for row in rows[:2]]
-    assert overall.chosen(alone, ["fault"]) == [], "one point that ran is the best of none"
+    assert overall.chosen(alone, ["save"]) == [], "one point that ran is the best of none"
 
 
 def test_only_points_that_ran_are_counted_among_those_that_do_not_keep_the_tokens(tmp_path):

@@ -184,7 +184,16 @@ def test_of_edited_answers_it_is_told_which_mark_is_wrong_and_which_cell_says_ot
     named = {f.what: (f.recorded, f.found) for f in evaluation.told(copy, result)}
     ((mark, values),) = [(k, v) for k, v in named.items() if k.startswith("answers.jsonl: ")]
     assert mark.startswith("answers.jsonl: ") and mark.endswith(": contains")
-    assert values == (1.0, 0.0) and any("contains: value" in what for what in named)
+    assert values == (1.0, 0.0)
+    assert not any("contains: value" in what for what in named), (
+        "an average of what was said is right"
+    )
+    rows = json.loads((copy / "evaluate.json").read_text())
+    next(row for row in rows if row["measure"] == "contains")["value"] = 0.123
+    kept = (copy / "evaluate.json").read_text()
+    (copy / "evaluate.json").write_text(json.dumps(rows))
+    assert any("contains: value" in f.what for f in evaluation.told(copy, result))
+    (copy / "evaluate.json").write_text(kept)
     (copy / "answers.jsonl").write_text(honest)
     answers(likely)(copy)
     assert any(" nll: value" in f.what for f in evaluation.told(copy, result))
