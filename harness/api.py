@@ -225,7 +225,7 @@ def from_cache(
 
     Raises InputProblem where cache, ids, mask and positions do not belong together: the first 128 tokens
     of every row (with windows or recurrent layers: all) and the last one are computed again, and their keys and
-    values may be off by the noise measured here. strict=False takes them as they are: `judge` says what is damaged.
+    values may be off by the noise measured here, once for each model. strict=False takes them as they are: `judge` says what is damaged.
     Raises UnsupportedModel for a cache of unknown kind.
     """
     argument.check_flag("strict", strict)

@@ -28,6 +28,10 @@ from harness.snapshot.coherence import buffer_document
 from harness.snapshot.state import State
 from harness.tokenizer.policy import Encoded
 
+AFTER = (
+    " Of what `generate` chose every token was fed, the padding of rows that had ended too: its mask is "
+    "torch.cat([mask, torch.ones(batch, chosen)], 1)."
+)
 GIVEN = "given"  # the policy of ids that nobody here encoded
 _LENT: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the documents of models that were lent
 
@@ -214,11 +218,13 @@ def _rows(
         )
     mask = torch.ones_like(ids) if attention_mask is None else attention_mask.to(ids)
     if mask.shape != ids.shape:
-        raise InputProblem(f"attention_mask is {list(mask.shape)}, input_ids {list(ids.shape)}.")
+        raise InputProblem(
+            f"attention_mask is {list(mask.shape)}, input_ids {list(ids.shape)}.{AFTER}"
+        )
     if bool((mask.diff(dim=1) < 0).any()) or not bool((mask[:, -1] == 1).all()):
         raise InputProblem(
             "attention_mask hides a token at the end of a row or inside it: a cache can go on only "
-            'where the padding is on the left. Use padding_side="left" in the tokenizer.'
+            f'where the padding is on the left. Use padding_side="left" in the tokenizer.{AFTER}'
         )
     return ids, mask
 

@@ -41,9 +41,16 @@ def reader(manifest: dict[str, Any], where: str) -> Format:
     name, target = manifest["payload_format"], manifest.get("payload_target")
     if target is None:
         return variants.shipped("save", name)()
-    if target in given.classes:
-        mine: Format = given.classes[target]()
+    if kind := given.serving(target):
+        mine: Format = kind()
         return mine
+    module, _, called = target.rpartition(".")
+    if module == "__main__":
+        raise Untrusted(
+            f"the snapshot at {where} names save={name}, which is {called} of a script that does not run here. In Python "
+            f"give a class of that name, load_state(source, format={called}); on the command line nothing can read it "
+            "before Python has saved it again in another format."
+        )
     try:
         variants.refuse_untrusted(f"the snapshot at {where}", f"save={name}", target)
     except UntrustedPlugin as problem:

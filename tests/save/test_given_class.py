@@ -49,6 +49,33 @@ def test_a_class_writes_and_is_vouched_for_by_whoever_gives_it(state, tmp_path, 
     assert torch.equal(back.layers[1].key, state.layers[1].key)
 
 
+def test_a_class_of_a_script_is_read_by_the_class_of_its_name_alone(
+    state, tmp_path, monkeypatch
+) -> None:
+    """Saved by a script itself, which is no module that another process could import, and kept in one later."""
+    monkeypatch.setattr(Masked, "__module__", "__main__")
+    assert (
+        harness.save_state(state, tmp_path / "a", format=Masked)["payload_target"]
+        == "__main__.Masked"
+    )
+    monkeypatch.setattr(Masked, "__module__", __name__)
+    given.classes.clear()  # as in another process
+    with pytest.raises(
+        harness.Untrusted, match=r"Masked of a script .* give a class of that name"
+    ) as told:
+        harness.load_state(tmp_path / "a")
+    assert "plugins.trust" not in str(told.value)
+    back = harness.load_state(tmp_path / "a", format=Masked)
+    assert torch.equal(back.layers[1].key, state.layers[1].key)
+    given.classes.clear()
+
+    class Other(Masked):
+        """Of another name."""
+
+    with pytest.raises(harness.Untrusted, match="give a class of that name"):
+        harness.load_state(tmp_path / "a", format=Other)
+
+
 def test_what_is_no_format_is_one_sentence(state, tmp_path) -> None:
     for wrong, said in (
         (int, "save: give the name of an option"),
