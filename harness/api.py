@@ -1,12 +1,13 @@
 """The Python API: the command line's jobs as functions. None of them changes the State it is given.
 
-import harness
-model = harness.load_model("tiny")
-state = harness.capture_text(model, "let k be 5 . the bird sang .")
-harness.save_state(state, "runs/mine")
-state = harness.load_state("runs/mine", model)
-print("".join(harness.resume(model, state, " what is k ?", steps=8)))
-print(harness.judge(model, state).good)
+    import harness
+    model = harness.load_model("tiny")
+    state = harness.capture_text(model, "let k be 5 . the bird sang .")
+    harness.save_state(state, "runs/mine")
+    state = harness.load_state("runs/mine", model)
+    print("".join(harness.resume(model, state, " what is k ?", steps=8)), harness.judge(model, state).good)
+
+`help(harness)` names them all.
 """
 
 from collections.abc import Sequence

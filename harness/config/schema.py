@@ -39,9 +39,7 @@ class ModelConfig:
     path: str | None = only(None)
     architecture: str | None = only(None)  # transformers model_type, seeded random weights
     config: dict[str, Any] = field(default_factory=dict, metadata=ONLY)  # of the architecture
-    tokenizer: str | None = (
-        None  # where the tokenizer comes from, if not beside the weights; ids: none, a text is its ids
-    )
+    tokenizer: str | None = None  # a directory, if not beside the weights; ids: a text is its ids
     seed: int = only(0)
     on_device: bool = only(False)  # random weights drawn on the device itself: other weights
     attention: str = "auto"  # auto: what the library would choose
