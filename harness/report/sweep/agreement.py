@@ -1,14 +1,15 @@
 """What is said beside the nearest point: which is nearer and refused, which are as near, which has more of its tokens
 the same, and whether it is a control."""
 
+from statistics import median
 from typing import Any
 
 from harness.report.picture import plots
-from harness.report.sweep import pruned, tie
+from harness.report.sweep import earlier, pruned, tie
 from harness.report.sweep.baseline import CONTROL, policies, tried
 from harness.report.sweep.choice import able, option, stored, written
 from harness.report.sweep.distance import as_near, missed, other_tokens
-from harness.report.sweep.variation import asks, group
+from harness.report.sweep.variation import asks, group, is_seed
 from harness.report.sweep.which import FEW, called
 from harness.snapshot.words import NO_NEARER
 
@@ -172,13 +173,35 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     known = [row for row in _able(rows) if row.get(SAME) is not None]
     best = max((row[SAME] for row in known), default=0.0)
     mine = max((row.get(SAME) or 0.0 for row in winners), default=0.0)
-    if known and best > mine:
+    over = _over_seeds(winners, axes, known) if earlier.told() else None
+    if over is not None:
+        said += over
+    elif known and best > mine:
         names = _names([row for row in known if row[SAME] == best], axes, rows)
         told = " or ".join(names) if len(names) <= 2 else f"{len(names)} others"
         said.append(f"Most tokens the same: {told} ({best:.0%}, the nearest {mine:.0%}).")
     if all(row.get("prune") == CONTROL for row in winners):
         said.append(f"prune={CONTROL} is a control, no policy.")
     return " ".join(said)
+
+
+def _over_seeds(winners: list[Row], axes: list[str], known: list[Row]) -> list[str] | None:
+    """The same of settings, by their medians over the seeds, where `winners` are the points of one; None elsewhere."""
+    options = [axis for axis in axes if not asks(axis)]
+    settings = group(known, options)
+    own = {option(row, options) for row in winners}
+    if len(own) != 1 or not winners[1:] or not any(map(is_seed, axes)) or not own <= {*settings}:
+        return None
+    medians = {name: median(row[SAME] for row in some) for name, some in settings.items()}
+    best, mine = max(medians.values()), medians[own.pop()]
+    if best <= mine:
+        return []
+    names = [" ".join(f"{a}={plots.short(v)}" for a, v in zip(options, name, strict=True))
+             for name, share in medians.items() if share == best]  # fmt: skip
+    told = " or ".join(names) if len(names) <= 2 else f"{len(names)} others"
+    drawn = any(len({row[SAME] for row in some}) > 1 for some in settings.values())
+    middle = " in the median" * drawn
+    return [f"Most tokens the same: {told} ({best:.0%}{middle}, the nearest {mine:.0%})."]
 
 
 def _able(rows: list[Row]) -> list[Row]:

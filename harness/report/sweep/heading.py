@@ -26,6 +26,7 @@ from harness.report.sweep import (
     texts,
     unfinished,
 )
+from harness.report.sweep.baseline import CONTROL
 from harness.report.sweep.summary import counted, counts, measured, searched
 from harness.report.sweep.verdicts import STOPPED
 
@@ -61,7 +62,8 @@ def told(
         first, (more, *below) = _chosen(folder, rows, axes, ways, first, left)
         answer += f" {more} {cells.alone(folder, rows)}".rstrip()
     if axes == ["seed"] and not left and inert.sentence(rows, axes):
-        first = f"{inert.DRAWS[:-1]}, {SAME}.\n{first}".strip()
+        own = " (prune=random draws by prune.seed)" * any(r.get("prune") == CONTROL for r in rows)
+        first = f"{inert.DRAWS[:-1]}, {SAME}{own}.\n{first}".strip()
     text = "\n".join(filter(None, [harm, _top(first, answer.strip(), rows), *below]))
     if not alone and not left:
         tried = baseline.tried(rows, axes)

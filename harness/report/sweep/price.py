@@ -37,7 +37,9 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
     largest = max(known, key=stored, default=best)
     if best.get("stored_bytes") and stored(best) < LESS * stored(largest):
         part = stored(best) / stored(largest)
-        said.append(f"{part:.0%} of the bytes of {_named(largest, axes)}, the largest")
+        where = " on disk" * ("memory" not in {best.get("save"), largest.get("save")})
+        past = _past(best, largest, part)
+        said.append(f"{part:.0%} of the bytes{where} of {_named(largest, axes)}, the largest{past}")
     for key, words in TIMES.items():
         timed = [row for row in others if row.get(key)]
         least = min(timed, key=lambda row: row[key], default=None)
@@ -47,6 +49,13 @@ def sentence(winners: list[Row], axes: list[str], rows: list[Row]) -> str:
             said.append(f"{words} {mine / least[key]:.1f} times as long as in {there}, the fastest")
     timed_once = " (timed once)" * any("times as long" in part for part in said)
     return f"What the point chosen costs: {'; '.join(said)}{timed_once}." if said else ""
+
+
+def _past(best: Row, largest: Row, part: float) -> str:
+    """What it has of the keys and values alone, where that is another share: on disk stand tokenizer and documents too."""
+    own, whole = best.get("kv_bytes"), largest.get("kv_bytes")
+    share = f"{own / whole:.0%}" if own and whole else ""
+    return f" ({share} of its keys and values)" if share and share != f"{part:.0%}" else ""
 
 
 def smaller(winners: list[Row], axes: list[str], rows: list[Row]) -> str:

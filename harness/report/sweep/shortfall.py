@@ -19,6 +19,7 @@ TRY = {
     "audit": "follow what the page of such a point lists under Differences",
     "": "follow what the page of such a point says under Diagnosis",
 }
+DRIFTED, DIVERGED = "compare.require=drifted", "compare.require=diverged"
 CHANGED = {"pruning": "prune", "quantizing": "quantize"}  # what a state holds less of, by its key
 
 Row = dict[str, Any]
@@ -38,7 +39,7 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     if not failed:
         return f"{first}The page of such a point says more under Diagnosis."
     alike: dict[str, list[Row]] = {}
-    for row in failed:
+    for row in sorted(failed, key=lambda row: row["verdict"] != "diverged"):
         alike.setdefault(_far(row), []).append(row)
     some = [f"{_together(mine, axes)}: {far}" for far, mine in [*alike.items()][:FEW]]
     left = sum(len(mine) for mine in [*alike.values()][FEW:])
@@ -46,11 +47,20 @@ def sentence(rows: list[Row], axes: list[str], short: bool) -> str:
     ways = dict.fromkeys(way for row in failed for way in _ways(row))
     if "allow" in ways:  # which says it too
         ways.pop("codes", None)
+    if "quantize" in ways and any(_eight(row) for row in failed):
+        ways.pop("quantize")  # which was tried here
     if "prune" in ways and _refuted(measured):
         ways.pop("prune")
         ways["policy"] = None
     off = f"{first}How far off: {'; '.join(some)}{more}. {_back(failed)}"
-    return f"{off}Try to {'; or '.join(TRY[way] for way in ways)}."
+    if not ways:
+        return off.rstrip()
+    said = "; or ".join(TRY[way] for way in ways)
+    worst = any(
+        row["verdict"] == "diverged" and str(row.get("quantize", "none")) != "none"
+        for row in failed
+    )
+    return f"{off}Try to {said.replace(DRIFTED, DIVERGED) if worst else said}."
 
 
 def differing(rows: list[Row]) -> str:
@@ -119,6 +129,12 @@ def _far(row: Row) -> str:
     return ", ".join(said) or str(row["reason"] or row["verdict"])
 
 
+def _eight(row: Row) -> bool:
+    """Whether it is kept as codes of as many bits as there are."""
+    codes = str(row.get("quantize", "none"))
+    return codes in EIGHT or (codes != "none" and str(row.get("quantize.bits")) == "8")
+
+
 def _ways(row: Row) -> list[str]:
     if pruned.lost(row):
         return [""]
@@ -129,8 +145,7 @@ def _ways(row: Row) -> list[str]:
     if codes != "none" and row["verdict"] == "drifted" and not ways:
         ways.append("allow")  # more bits than a code has move the logits, too
     elif codes != "none":
-        eight = codes in EIGHT or str(row.get("quantize.bits")) == "8"
-        ways.append("codes" if eight else "quantize")
+        ways.append("codes" if _eight(row) else "quantize")
     if not ways and str(row.get("mutated")) == "True":  # no cache gives back what was dropped
         return ["mutated"]
     return ways or [""]

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from harness.report.picture import plots
-from harness.report.sweep import choice, overall
+from harness.report.sweep import choice, earlier, overall
 from harness.report.sweep.distance import AS_NEAR, as_near, missed
 from harness.report.sweep.variation import asks
 from harness.report.sweep.which import FEW
@@ -44,7 +44,9 @@ def _bytes(mine: list[list[Row]], others: list[list[Row]]) -> str:
     if min(times) <= choice.HEADER and not fewer:
         return "no fewer bytes"
     if not others[1:]:
-        return f"{times[0]:.3g} times the bytes"
+        memory = any(row.get("save") == "memory" for some in (*mine, *others) for row in some)
+        where = " on disk" * (earlier.told() and not memory)
+        return f"{times[0]:.3g} times the bytes{where}"
     return f"fewer bytes{' in part' * (len(fewer) < len(times))}" if fewer else "more bytes"
 
 

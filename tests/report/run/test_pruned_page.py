@@ -87,7 +87,7 @@ def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -
     assert said.startswith("Both came back as saved; pruning changes tokens in each, as is allowed. Nearest to the "
                            "full cache by mean KL: prune.ratio=0.25 (0.13 nats, 137 KiB on disk).")  # fmt: skip
     below = re.findall('<p class="soft">(.*?)</p>', page.partition("</style>")[2], re.S)
-    assert below[1:4] == ["As near: prune.ratio=0.5 (0.131 nats against 0.13, within 5%), with 1.35 times the bytes.",
+    assert below[1:4] == ["As near: prune.ratio=0.5 (0.131 nats against 0.13, within 5%), with 1.35 times the bytes on disk.",
                           "The first other token of the nearest is at step 2.",
                           "One prompt says how these runs compare, not which policy is better in general: for that, "
                           "task=evaluate."], "each a line of its own"  # fmt: skip

@@ -17,7 +17,7 @@ def test_the_best_says_what_it_saves_and_what_it_gives_up() -> None:
     )
     told = price.sentence([best], [], [best, large, gone])
     assert told == (
-        "What the point chosen costs: 12% of the bytes of .../1, the largest; "
+        "What the point chosen costs: 12% of the bytes on disk of .../1, the largest; "
         "loading it takes 2.1 times as long as in .../1, the fastest (timed once)."
     )
 
@@ -26,7 +26,7 @@ def test_noise_and_what_was_asked_otherwise_is_no_price() -> None:
     best = row("0", 100, 0.012, seed="0")
     near, other = row("1", 800, 0.011, seed="0"), row("2", 900, 0.001, seed="1")
     told = price.sentence([best], ["seed"], [best, near, other])
-    assert told == "What the point chosen costs: 12% of the bytes of seed=0, the largest."
+    assert told == "What the point chosen costs: 12% of the bytes on disk of seed=0, the largest."
     assert "long" not in price.sentence([row("0", 100, None)], [], [best, near])
     same = row("2", 99, 0.01, seed="0")
     assert price.sentence([same], [], [same, row("3", 100, 0.01)]) == "", "99% of the bytes"

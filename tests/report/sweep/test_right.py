@@ -4,6 +4,7 @@ import pytest
 from sweeps import points
 
 from harness.report.sweep import (
+    agreement,
     baseline,
     damaged,
     earlier,
@@ -159,3 +160,22 @@ def test_codes_that_came_back_have_the_pill_of_the_restore_too() -> None:
     assert mixed[1] == "pruning and quantizing: 1 drifted, 1 diverged"
     assert pruned.pills(points(coded, coded | {"restore": "diverged"}), "") == []
     assert pruned.pills(points(coded, coded | {"exit_code": 1}), "") == []
+
+
+def test_over_seeds_the_share_of_the_same_tokens_is_a_median_on_both_sides() -> None:
+    """Not the best seed of one beside the middle of the other."""
+    shares = {"0.25": (0.6, 0.9, 0.3), "0.5": (0.8, 0.7, 0.7)}
+    rows = points(*(
+        OTHER | {"prune": "random", "prune.ratio": ratio, "prune.seed": str(seed), "top1_agreement": share, "kl_mean": kl, "max_abs_diff": 1.0, "mutated": False}
+        for (ratio, some), kl in zip(shares.items(), (0.1, 0.2), strict=True) for seed, share in enumerate(some)
+    ))  # fmt: skip
+    axes = ["prune.ratio", "prune.seed"]
+    winners = [row for row in rows if row["prune.ratio"] == "0.25"]
+    said = agreement.sentence(winners, axes, rows)
+    assert said.startswith(
+        "Most tokens the same: prune.ratio=0.5 (70% in the median, the nearest 60%)."
+    ), said
+    with earlier.without():
+        assert "the nearest 90%" in agreement.sentence(
+            winners, axes, rows
+        ) or "Most" not in agreement.sentence(winners, axes, rows)

@@ -190,7 +190,7 @@ def test_where_no_point_is_good_enough_that_comes_first_and_the_nearest_not_the_
     page = drawn(tmp_path, rows)
     best = (
         "None of 3 keeps the tokens. The nearest: prune=b (diverged, mean KL 0.52 nats, 90 bytes on disk). "
-        "As near: prune=c (0.52 nats), with 1.1 times the bytes. "
+        "As near: prune=c (0.52 nats), with 1.1 times the bytes on disk. "
         "The first other token of the nearest is at step 3, that of prune=c at step 4."
     )
     assert (

@@ -22,9 +22,7 @@ def test_divergences_up_to_5_percent_apart_tie_and_the_fewest_bytes_are_marked()
                     for r, (kl, size, first) in zip(("0.25", "0.5", "0.1"), measured)))  # fmt: skip
     axes = ["prune.ratio"]
     assert [row["point"] for row in overall.chosen(rows, axes)] == ["0"]
-    said = (
-        "As near: prune.ratio=0.5 (0.13 nats against 0.131, within 5%), with 1.1 times the bytes."
-    )
+    said = "As near: prune.ratio=0.5 (0.13 nats against 0.131, within 5%), with 1.1 times the bytes on disk."
     assert told(rows, axes) == said
     boundary = [rows[0] | {"kl_mean": 0.1361}, *rows[1:]]  # 0.14 and 0.13 in two digits
     assert [row["point"] for row in overall.chosen(boundary, axes)] == ["0"]
@@ -39,9 +37,11 @@ def test_divergences_up_to_5_percent_apart_tie_and_the_fewest_bytes_are_marked()
     many = points(*({"prune": p, "stored_bytes": 90 + i} for i, p in enumerate("abcdefg")))
     assert "As near: prune=b or c or d or 3 more (0.52 nats), with " in told(many, ["prune"])
     twice = points({"prune": "a"}, {"prune": "b"}, {"prune": "c", "stored_bytes": 99})
-    assert told(twice, ["prune"]) == "As near: prune=c (0.52 nats), with 1.1 times the bytes."
+    assert (
+        told(twice, ["prune"]) == "As near: prune=c (0.52 nats), with 1.1 times the bytes on disk."
+    )
     assert tie.sentence(twice[2:], ["prune"], [twice[0], twice[2]]) == (
-        "As near: prune=a (0.52 nats), with 0.909 times the bytes."
+        "As near: prune=a (0.52 nats), with 0.909 times the bytes on disk."
     ), "a search may choose by the divergence alone"
     assert tie.sentence(many[1:2], ["prune"], many).endswith(", with fewer bytes in part.")
     assert tie.sentence(many[6:], ["prune"], many).endswith(", with fewer bytes.")
@@ -64,7 +64,7 @@ def test_over_seeds_settings_tie_within_what_the_seeds_differ_by() -> None:
                     for r, n, kls in sizes for s, k in enumerate(kls)))  # fmt: skip
     axes = ["prune.ratio", "seed"]
     assert {row["prune.ratio"] for row in overall.chosen(rows, axes)} == {"0.25"}
-    said = "As near: prune.ratio=0.5 (0.35 nats against 0.4, within what the seeds differ by), with 2 times the bytes."
+    said = "As near: prune.ratio=0.5 (0.35 nats against 0.4, within what the seeds differ by), with 2 times the bytes on disk."
     assert told(rows, axes) == said
     assert set(overall.marks(overall.chosen(rows, axes), axes, rows).values()) == {"best nearest"}
     mixed = [row | {"verdict": "drifted" if row["seed"] == "1" else "diverged"} for row in rows]
