@@ -60,8 +60,21 @@ def _equivalent(result: Mapping[str, Any]) -> str:
 def _drifted(result: Mapping[str, Any]) -> str:
     if meant := on_purpose(result):
         came, purpose, kept = meant
-        return f"{came}{purpose}: the tokens of the full cache, but {_apart(result)}{kept}"
-    return f"Not quite the same thought{_in_turn(result)}: the tokens of {_other(result)}, but {_apart(result)}"
+        return f"{came}{purpose}: the {_same(result)} of the full cache{_likely(result)}, but {_apart(result)}{kept}"
+    told = f"the {_same(result)} of {_other(result)}{_likely(result)}"
+    return f"Not quite the same thought{_in_turn(result)}: {told}, but {_apart(result)}"
+
+
+def _same(result: Mapping[str, Any]) -> str:
+    """What is the same where tokens were drawn, and where the most likely ones were taken."""
+    drawn = (result.get("options") or {}).get("sampling", "greedy") != "greedy"
+    return "drawn tokens" if drawn and _likely(result) else "tokens"
+
+
+def _likely(result: Mapping[str, Any]) -> str:
+    """That at some step another token is most likely, where tokens were drawn and all of them are the same."""
+    first = (result.get("metrics") or {}).get("first_divergence")
+    return "" if first is None else f", though at step {first + 1} another one is most likely"
 
 
 def _diverged(result: Mapping[str, Any]) -> str:

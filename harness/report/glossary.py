@@ -15,7 +15,8 @@ VERDICTS = {  # the README has the same rows
     "without a cache, and no token changed beyond what the noise floor explains",
     "drifted": "beyond rounding, same tokens; or a key or value, of the past or of what is stored next, that is not "
     "what its ids give, attended to or not",
-    "diverged": "other tokens: at some step another one is most likely, or, where tokens are drawn, was drawn",
+    "diverged": "other tokens: where the most likely one is taken, another is that at some step; where tokens are drawn, another "
+    "was drawn",
     "unsound": "the uninterrupted run is itself wrong: the path, its error and the bound are named",
     "refused": "to restore, or to save, was not allowed; every reason is listed",
     "unjudged": "nothing was compared, and why",

@@ -130,7 +130,9 @@ def test_a_sweep_with_refused_points_says_so_first(harness, place):
     client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
     (above,) = client.search_runs(["1"], "tags.kind = 'sweep summary'")
     assert swept.code == 3
-    assert above.data.tags["conclusion"].startswith("Not as required: 2 refused of 4 points (")
+    told = above.data.tags["conclusion"]
+    assert told.startswith("Damaged on purpose: 2 points, all noticed (2 refused). Without damage")
+    assert "Not as required: 2 refused of 4 points (" in told
 
 
 def test_runs_side_by_side_have_colours_of_their_own(harness, place):

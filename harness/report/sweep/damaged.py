@@ -8,7 +8,6 @@ from harness.report.sweep import earlier
 from harness.snapshot.result import GOOD, tallied
 
 AXIS = "fault"
-STOPPED = ("refused", "failed")
 FEW = 3  # points that are named one by one
 
 Row = dict[str, Any]
@@ -22,9 +21,11 @@ def varied(axes: list[str]) -> bool:
 def sentence(rows: list[Row], axes: list[str]) -> str:
     """How many were damaged and whether that was noticed, and what became of the others; empty where damage was not
     varied."""
-    harmed = [row for row in rows if varied(axes) and _harmed(row)]
+    every = [row for row in rows if varied(axes) and _harmed(row)]
+    harmed = [row for row in every if row["verdict"] != "failed"]
+    idle = f"{machine.many(len(every) - len(harmed), 'damaged point')} came to no end"
     if not harmed:
-        return ""
+        return f"Nothing was damaged: {idle}." if every else ""
     noticed = list(filter(_noticed, harmed))
     missed = [row for row in harmed if row not in noticed]
     many = "all noticed" if not missed else f"{len(noticed) or 'none'} noticed"
@@ -34,6 +35,7 @@ def sentence(rows: list[Row], axes: list[str]) -> str:
     if free := [row for row in noticed if not int(row.get("exit_code") or 0)]:
         which = "all of them" if len(free) == len(noticed) else f"{len(free)} of them"
         said += f"; what is required here lets {which} through"
+    said += f"; {idle}" * (len(harmed) < len(every))
     sound = [row for row in rows if not _harmed(row)]
     return f"{said}.{f' Without damage: {_tally(sound)}.' * bool(sound)}"
 
@@ -52,7 +54,7 @@ def _harmed(row: Row) -> bool:
 
 def _noticed(row: Row) -> bool:
     """Whether it was refused or told; of a pruned or quantized state, which has other logits anyway, as of its restore."""
-    return row["verdict"] in STOPPED or str(row.get("restore") or row["verdict"]) not in GOOD
+    return row["verdict"] == "refused" or str(row.get("restore") or row["verdict"]) not in GOOD
 
 
 def _word(row: Row) -> str:

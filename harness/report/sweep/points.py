@@ -21,7 +21,7 @@ TABLE = {
     "mutated": "your cache was", "bytes_copied_per_token": "bytes copied",
 }  # fmt: skip
 MEANT = {
-    SHARE: "same draws: share of the tokens drawn that are the uninterrupted run's", "top1_agreement": "same token: share of steps whose most likely token is the uninterrupted run's most likely one, whatever was drawn", "kl_mean": "KL: divergence per step in nats", "max_abs_diff": "logits: the largest difference of one",
+    SHARE: "same draws: share of the tokens drawn that are the uninterrupted run's", "top1_agreement": "same token: share of steps whose most likely token is the uninterrupted run's most likely one, whatever was drawn", "kl_mean": "KL: divergence per step in nats, KL(uninterrupted || restored)", "max_abs_diff": "logits: the largest difference of one",
     "error_ratio": "error: over rounding's own, 2 is allowed", "kept_mean": "kept, mean: tokens of a layer and head on average, beside the most that one keeps", "stored_bytes": "bytes: on disk",
     "bytes_copied_per_token": "bytes copied: per token",
 }  # fmt: skip

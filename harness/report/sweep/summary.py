@@ -273,7 +273,10 @@ def closing(
         said = price.beside(folder, marked, axes, few)
         best = f"{best.removeprefix('The best: ')} {said}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
-        lines += [say.labelled("seeds", spread)] * bool(spread and best and not ways)
+        idle = inert.sentence(rows, variation.varied(rows, ways))
+        lines += [say.labelled("seeds", idle or spread)] * bool(
+            (spread or idle) and best and not ways
+        )
         ended = [row for row in rows if row["verdict"] not in grid.STOPPED]
         level = rounding.alike(rows, axes)  # where no point is to be chosen
         plain = f"{level} {spread or measured(rows) * bool(ended[1:])}".strip()

@@ -88,6 +88,19 @@ def test_damaged_points_are_counted_and_nothing_is_chosen(tmp_path) -> None:
         assert damaged.sentence(rows, axes) == "", "as it was told before"
 
 
+def test_what_came_to_no_end_is_not_called_noticed() -> None:
+    """A mistyped budget damages nothing."""
+    rows = harmed()
+    rows[2] |= {"verdict": "failed", "outcome": "failed", "exit_code": 2}
+    said = damaged.sentence(rows, ["quantize", "fault"])
+    assert said.startswith("Damaged on purpose: 3 points, 1 noticed (1 drifted), 2 not: ")
+    assert "; 1 damaged point came to no end." in said
+    lost = [row | {"verdict": "failed"} for row in rows if row["fault"] != "none"]
+    assert (
+        damaged.sentence(lost, ["fault"]) == "Nothing was damaged: 4 damaged points came to no end."
+    )
+
+
 def test_where_all_is_noticed_that_is_said() -> None:
     rows = [row for row in harmed() if row["quantize"] == "none"]
     rows[-1] |= {"verdict": "drifted", "outcome": "drifted", "exit_code": 1}
