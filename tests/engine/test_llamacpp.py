@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import gguf_model
@@ -111,7 +112,10 @@ def alive(pid: int) -> bool:
 
 def local_only(pid: int) -> bool:
     """Whether every socket that `pid` listens on is bound to 127.0.0.1."""
-    own = {str(f.readlink()) for f in Path(f"/proc/{pid}/fd").iterdir() if f.is_symlink()}
+    own = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            own.add(str(link.readlink()))
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     found = [p[1] for p in lines if p[3] == "0A" and f"socket:[{p[9]}]" in own]
     wide = Path("/proc/net/tcp6").read_text() if Path("/proc/net/tcp6").exists() else ""

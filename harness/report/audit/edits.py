@@ -84,11 +84,12 @@ def parts(rows: Sequence[Row]) -> Parts:
         if alone and not follows(row, made.edits):
             made.tables.append(row)
     edited = {str(row["what"]).partition(": ")[0] for row in made.tables}
-    edited |= {str(row["what"]) for row in rows if row.get("found") == FILE}
+    files = {str(row["what"]) for row in rows if row.get("found") == FILE}
     for row in others:
         if not any(row is one for one in made.tables):
             file = str(row["what"]).removeprefix(f"{MLFLOW}artifact ")
-            known = file in edited or follows(row, made.edits)
+            copied = file in files and file != row["what"]  # MLflow's copy of it
+            known = file in edited or copied or follows(row, made.edits)
             (made.following if known else made.rest).append(row)
     return made
 
