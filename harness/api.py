@@ -218,7 +218,7 @@ def from_cache(
     attention_mask: `[batch, tokens]`, 0 for padding, which stands on the left. position_ids: those of the forward;
     a forward without them counts through the padding, which is found out by replaying the last token. After `generate`
     the ids are its `sequences`, whole: the last one, which it chose and never fed, is fed here, to a copy (without it, it
-    is chosen again).
+    is chosen again; where every layer is recurrent no cache says how much it has read: give them without).
 
     A cache knows nothing of how its tokens were chosen. sampling, options: the sampler that goes on, as in `resume` (the
     library's `generate` has `top_k=50` unless told otherwise); rng: its random numbers, `torch.get_rng_state()` right after

@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import Cache, DynamicLayer
 
 import harness
+from harness import variants
 from harness.cache import LibraryDecoder
 
 
@@ -161,6 +162,10 @@ def test_a_judgement_is_no_truth_value(loaded) -> None:
         bool(judged)
 
 
+def test_every_task_that_is_told_is_one() -> None:
+    assert {*harness._TASKS} <= {*variants.options("task")}
+
+
 @pytest.mark.parametrize(
     "name, told",
     [
@@ -298,6 +303,18 @@ def test_the_command_line_goes_on_with_ids_too(request, loaded, place) -> None:
     assert done.code == 0, done.out
     run = command("model=path", "model.path=m", "model.tokenizer=ids", "text=5 17 300", "steps=3")
     assert run.code == 0 and run.result["verdict"] in ("exact", "equivalent"), run.out
+    shape = (
+        "model=shape",
+        "model.architecture=llama",
+        "model.tokenizer=ids",
+        "model.config.vocab_size=64",
+    )
+    small = [f"model.config.{key}" for key in ("hidden_size=32", "num_hidden_layers=2", "num_attention_heads=2",
+             "num_key_value_heads=1", "intermediate_size=64")]  # fmt: skip
+    built = command(*shape, *small, "text=5 17 63", "steps=3")
+    assert built.code == 0, built.out
+    beyond = command(*shape, *small, "text=5 64", "steps=3")
+    assert beyond.code == 2 and "'64' is no id" in beyond.out, beyond.out
     lacking = command("model=path", "model.path=m", "text=5 17 300", "steps=3")
     assert lacking.code == 2 and "model.tokenizer=ids" in lacking.out, lacking.out
     with pytest.raises(harness.InputProblem, match=r"harness\.wrap\(model\)"):

@@ -29,6 +29,7 @@ def conclude() -> int:
     from harness.report.sweep import evaluated, search, seeds, summary, unfinished
     from harness.report.sweep import page as pages
     from harness.report.sweep.variation import varied
+    from harness.report.sweep.verdicts import WHY
     from harness.report.terminal import tracked as store
     from harness.track import parent, summarise, upload
 
@@ -48,7 +49,9 @@ def conclude() -> int:
         ways = search.ways(folder, rows)
         chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
         spread = seeds.told(rows, varied(rows, ways))
-        said = summary.said(unfinished.explained(folder, rows), ways, Watch.aim, chosen, spread)
+        said = summary.said(
+            unfinished.diagnosed(folder, rows, WHY), ways, Watch.aim, chosen, spread
+        )
         now("recording what it came to")
         again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
         sought = evaluated.sought(rows, ways)

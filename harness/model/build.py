@@ -16,6 +16,7 @@ from harness.model.ledger import Ledger
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SHIPPED = {"tiny": ASSETS / "tiny"}
+SMALL = 1024  # tokens of a shape that nobody gave a vocabulary
 NO_FILES = "there are no tokenizer files that know a word."
 Built = tuple[Any, Any, dict[str, Any], Ledger | None]
 
@@ -53,10 +54,9 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         raise
     named = f"model.path={settings.path}" if settings.path else f"model={settings.name}"
     unread = fit.check(named, model, report)
-    if settings.tokenizer == IDS:
-        tokenizer = numbers(model.get_input_embeddings().weight.shape[0])
-    else:
-        tokenizer = _tokenizer(settings.tokenizer or place, revision, bool(away))
+    tokenizer = _ids(settings, model) or _tokenizer(
+        settings.tokenizer or place, revision, bool(away)
+    )
     commit = getattr(model.config, "_commit_hash", None)
     called = Path(settings.path).expanduser() if settings.path else None
     shown = settings.id or (called.name if called else settings.name)
@@ -123,7 +123,8 @@ def _from_gguf(settings: ModelConfig, dtype: torch.dtype) -> Built:
     file = moved.place(str(settings.path)).absolute()
     model = gguf.model_of(file, dtype, _kernels(settings.attention, dtype))
     named = settings.tokenizer
-    tokenizer = _tokenizer(named, None) if named else gguf.tokenizer_of(file)
+    tokenizer = _ids(settings, model)
+    tokenizer = tokenizer or (_tokenizer(named, None) if named else gguf.tokenizer_of(file))
     return model, tokenizer, {"name": file.name, "revision": None, "commit": None}, None
 
 
@@ -133,11 +134,16 @@ def _from_architecture(settings: ModelConfig, dtype: torch.dtype, device: torch.
     if settings.architecture not in CONFIG_MAPPING:
         near = suggestion(str(settings.architecture), list(CONFIG_MAPPING))
         raise ConfigProblem(f"model.architecture={settings.architecture} is not known.{near}")
-    tokenizer = _tokenizer(settings.tokenizer or "tiny", None)
+    if settings.tokenizer == IDS:
+        rows = int(settings.config.get("vocab_size") or SMALL)
+        tokenizer = numbers(rows)
+    else:
+        tokenizer = _tokenizer(settings.tokenizer or "tiny", None)
+        rows = len(tokenizer)
     special = {
         f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("bos", "eos", "pad")
     }
-    values = {"vocab_size": len(tokenizer), **special, **settings.config}
+    values = {"vocab_size": rows, **special, **settings.config}
     try:
         config = AutoConfig.for_model(settings.architecture, **values)
         footprint.check_weights(settings.name, config, dtype, device)
@@ -175,6 +181,12 @@ def _place(settings: ModelConfig) -> tuple[str, str | None]:
     if settings.id in SHIPPED:
         return str(SHIPPED[settings.id]), None
     return str(settings.id), settings.revision
+
+
+def _ids(settings: ModelConfig, model: Any) -> Any:
+    """The tokenizer of ids that `settings` ask for; None where they ask for another."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    return numbers(rows) if settings.tokenizer == IDS else None
 
 
 def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:

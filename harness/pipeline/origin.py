@@ -36,7 +36,7 @@ def resolved(cfg: Any, manifest: dict[str, Any]) -> Any:
     """
     source = manifest["documents"].get("source") or {}
     if not chosen("model") and source:
-        words = IDS if wordless(manifest["documents"]) else source.get("tokenizer")
+        words = IDS if ids_alone(manifest["documents"]) else source.get("tokenizer")
         cfg = replace(cfg, model=_settings(source, cfg.model, words))
         if not chosen("dtype"):
             cfg = replace(cfg, dtype=manifest["dtype"])
@@ -118,7 +118,7 @@ def read(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def wordless(documents: Mapping[str, Any]) -> bool:
+def ids_alone(documents: Mapping[str, Any]) -> bool:
     """Whether the state of these documents is of a model without a tokenizer."""
     known = documents.get("tokenizer")
     special = known.get("special_tokens") if isinstance(known, Mapping) else None

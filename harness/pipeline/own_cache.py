@@ -1,7 +1,6 @@
 """A cache from Python: an option, or a class that somebody has just written."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from harness.config.option import schema_of
 from harness.errors import ConfigProblem
 from harness.given import vouched
 from harness.pipeline.argument import check_name
-from harness.pipeline.reduction import class_of, mentions
+from harness.pipeline.reduction import class_of, mentions, reading
 
 Cache = str | type | partial[Any]
 
@@ -42,17 +41,6 @@ def cache_of(cache: Cache) -> CacheConfig:
     return chosen
 
 
-@contextmanager
-def cache_reading(cache: Cache, settings: CacheConfig) -> Iterator[None]:
-    """A key of its `settings` that a caller's class reads and nobody passed, told as one: ConfigProblem."""
-    try:
-        yield
-    except AttributeError as problem:
-        if isinstance(cache, str) or type(problem.obj) is not type(settings):
-            raise
-        kind = cache.func if isinstance(cache, partial) else cache
-        called = getattr(kind, "__name__", "MyCache")
-        raise ConfigProblem(
-            f"{called} reads `settings.{problem.name}`, which was not passed: give it with the class, as "
-            f"functools.partial({called}, {problem.name}=...)."
-        ) from problem
+def cache_reading(cache: Cache, settings: CacheConfig) -> AbstractContextManager[None]:
+    """As `reduction.reading`, of a cache, whose class has its keys from a partial."""
+    return reading(cache, settings, "it with the class, as functools.partial({called}, {key}=...)")

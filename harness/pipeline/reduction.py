@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from harness import blame, config, variants
@@ -48,16 +49,20 @@ def quantized_by(state: State, quantizer: str | type, options: dict[str, Any]) -
 
 
 @contextmanager
-def reading(kind: str | type, settings: Any) -> Iterator[None]:
-    """A key of its `settings` that `kind`, a caller's class, reads and nobody passed, told as one: ConfigProblem."""
+def reading(
+    kind: str | type | partial[Any], settings: Any, how: str = "{key}=... beside the class"
+) -> Iterator[None]:
+    """A key of its `settings` that `kind`, a caller's class, reads and nobody passed, told as one: ConfigProblem.
+    how: it is given, with the names of `key` and class (`called`) to fill in."""
     try:
         yield
     except AttributeError as problem:
         if isinstance(kind, str) or type(problem.obj) is not type(settings):
             raise
+        called = (kind.func if isinstance(kind, partial) else kind).__name__
         raise ConfigProblem(
-            f"{kind.__name__} reads `settings.{problem.name}`, which was not passed: give "
-            f"{problem.name}=... beside the class."
+            f"{called} reads `settings.{problem.name}`, which was not passed: give "
+            f"{how.format(key=problem.name, called=called)}."
         ) from problem
 
 

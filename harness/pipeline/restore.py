@@ -24,8 +24,7 @@ from harness.errors import HarnessError, RestoreRefused, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.noise import largest, noise
-from harness.pipeline.origin import typed
-from harness.pipeline.origin import wordless as unworded
+from harness.pipeline.origin import ids_alone, typed
 from harness.snapshot.codes import dense
 from harness.snapshot.digest import digest_tensor
 from harness.snapshot.state import LayerState, Segment, State
@@ -58,7 +57,7 @@ def identity_check(
         )
         able = fits(*(c if isinstance(c, Mapping) else {} for c in configs))
         able &= state.dtype == session.loaded.dtype  # no cache goes on with keys of another type
-        unwritten = wordless(mismatches) or unworded(state.documents)
+        unwritten = wordless(mismatches) or ids_alone(state.documents)
         load = "" if unwritten else typed(state.documents.get("source"), session.loaded.origin)
         raise RestoreRefused(str(where), said, explained(mismatches), blame, mixed, able, load)
     if not (mismatches or earlier) and verify != "digest":

@@ -29,21 +29,28 @@ def parted(saved: State, back: State) -> tuple[str, str, str]:
     return "identity", "model_config", "every tensor did, so the model that goes on is another"
 
 
+def moved(one: State, other: State) -> list[tuple[str, str]]:
+    """The layers of `one` that are, bit for bit, another layer of `other`, by both their numbers. Mutates nothing."""
+    mine, theirs = _layers(one), _layers(other)
+    pairs = []
+    for here, tensors in mine.items():
+        if not (here in theirs and _same(tensors, theirs[here])):
+            there = next((at for at in theirs if _same(tensors, theirs[at])), None)
+            pairs += [(here, there)] if there is not None else []
+    return pairs
+
+
 def _exchanged(saved: State, back: State, name: str) -> tuple[str, str, str] | None:
     """That the layer of the tensor `name` came back as another one, where it did."""
-    mine, theirs = _layers(saved), _layers(back)
-    here = name.split(".")[1] if name.startswith("layer.") else ""
-    there = next((at for at in theirs if here in mine and _same(mine[here], theirs[at])), here)
-    if there == here:
+    pairs = moved(saved, back) if name.startswith("layer.") else []
+    here = name.split(".")[1] if pairs else ""
+    there = dict(pairs).get(here)
+    if there is None:
         return None
-    both = _same(mine.get(there, {}), theirs[here])
-    first, last = sorted((here, there), key=int)
-    seen = (
-        f"layers {first} and {last} are exchanged"
-        if both
-        else f"layer {here} is where layer {there} was"
-    )
-    return "block", "kv_cache", seen
+    if dict(pairs).get(there) == here:
+        first, last = sorted((here, there), key=int)
+        return "block", "kv_cache", f"layers {first} and {last} are exchanged"
+    return "block", "kv_cache", f"layer {here} came back as layer {there}"
 
 
 def _layers(state: State) -> dict[str, dict[str, torch.Tensor]]:

@@ -15,7 +15,7 @@ CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
 FEW = 20  # prompts; what is said of fewer begins with how many they are
 BLIND = 0.1  # share of answers that could be lost unseen, from which on what is said of safety begins with that
 BARELY = 0.05  # of a difference: an interval that ends nearer to 0 hangs on a prompt or two
-HALF = 0.4  # the same, from which on nothing should be chosen by them
+MUCH = 0.4  # the same, from which on nothing should be chosen by them
 PARTS = {25: "a quarter", 50: "half", 75: "three quarters"}  # of the bytes, in percent
 
 ALIKE = ("prune", "quantize", "budget", "cache")  # a cell, however it was asked
@@ -147,7 +147,7 @@ def _missed(winner: Row) -> str:
     prompts = many(winner["n"], "prompt")
     if winner["delta_low"] >= 0:
         return f"No loss shows in {prompts}."
-    who, few = "They" if blind(winner) else prompts, winner["delta_low"] <= -HALF
+    who, few = "They" if blind(winner) else prompts, winner["delta_low"] <= -MUCH
     said = f"{who} could miss a loss of up to {-100 * winner['delta_low']:.0f} points"
     return f"{said}{': too few to choose by' * few}."
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.report.picture import plots
-from harness.report.sweep import overall
+from harness.report.sweep import earlier, overall
 from harness.report.sweep import verdicts as grid
 from harness.report.sweep.baseline import CONTROL, policies
 from harness.report.sweep.choice import (
@@ -140,9 +140,10 @@ def _best(
     if "nearest" in words or not there:
         return f"{said}{which}"
     named, _ = called(there, options, questions, rows)
-    points = [row for by in near for option, row in by.items() if once or option in there]
-    known = [row["kl_mean"] for row in points[:1] if once] or [row.get("kl_mean") for row in points]
-    how = ""
+    points = [row for by in near for option, row in by.items() if option in there]
+    if once or not earlier.told():  # of several the first
+        points = [row for by in near for row in by.values()][:1]
+    known, how = [float(row.get("kl_mean") or 0.0) for row in points], ""
     if all(known) and not near[1:]:
         ends = dict.fromkeys(f"{value:.3g}" for value in (min(known), max(known)))
         how = f" (mean KL {' to '.join(ends)} nats)"

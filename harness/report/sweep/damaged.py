@@ -3,8 +3,8 @@
 from typing import Any
 
 from harness import machine
-from harness.report.picture import plots
 from harness.report.sweep import earlier
+from harness.report.sweep.verdicts import called, word
 from harness.snapshot.result import GOOD, tallied
 
 AXIS = "fault"
@@ -42,7 +42,7 @@ def sentence(rows: list[Row], axes: list[str]) -> str:
 
 def _tally(rows: list[Row]) -> str:
     """`2 refused, 1 drifted`."""
-    tally = tallied((_word(row), not int(row.get("exit_code") or 0)) for row in rows)
+    tally = tallied((word(row), not int(row.get("exit_code") or 0)) for row in rows)
     return ", ".join(
         f"{count} {'came to no end' if w == 'failed' else w}" for w, count in tally.items()
     )
@@ -57,10 +57,7 @@ def _noticed(row: Row) -> bool:
     return row["verdict"] == "refused" or str(row.get("restore") or row["verdict"]) not in GOOD
 
 
-def _word(row: Row) -> str:
-    return str(row.get("outcome") or row["verdict"])
-
-
 def _named(rows: list[Row], axes: list[str]) -> str:
-    named = [" ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) for row in rows[:FEW]]
-    return "; ".join(named) + f"; {len(rows) - FEW} more" * (len(rows) > FEW)
+    return "; ".join(called(row, axes) for row in rows[:FEW]) + f"; {len(rows) - FEW} more" * (
+        len(rows) > FEW
+    )

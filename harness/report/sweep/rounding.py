@@ -4,9 +4,8 @@ import re
 from typing import Any
 
 from harness import machine
-from harness.report.picture import plots
 from harness.report.sweep.variation import FROM_1
-from harness.report.sweep.verdicts import STOPPED
+from harness.report.sweep.verdicts import STOPPED, called
 from harness.report.sweep.which import FEW
 from harness.snapshot.result import GOOD
 
@@ -30,7 +29,7 @@ def reason(row: Row) -> str:
 def near_ties(rows: list[Row], axes: list[str]) -> str:
     """Which points have one and at which step, in a sentence; empty where none has."""
     some = list(filter(tied, rows))
-    told = [f"{_called(row, axes)} (step {row[FROM_1]})" for row in some[:FEW]]
+    told = [f"{called(row, axes)} (step {row[FROM_1]})" for row in some[:FEW]]
     more = f" and {len(some) - FEW} more" * (len(some) > FEW)
     said = f"Equivalent but for a near tie, {DECIDES}: {', '.join(told)}{more}."
     return said if some else ""
@@ -42,12 +41,8 @@ def alike(rows: list[Row], axes: list[str]) -> str:
     lost = [row for row in rows if row["verdict"] in STOPPED]
     if not lost or not ran[1:] or any(row["verdict"] not in GOOD for row in ran):
         return ""
-    named = [_called(row, axes) for row in lost[:FEW]]
+    named = [called(row, axes) for row in lost[:FEW]]
     named += [f"{len(lost) - FEW} more"] * (len(lost) > FEW)
     words = " or ".join(sorted({row["verdict"] for row in lost}))
     many = machine.many(len(rows), "point")
     return f"All of {many} but {len(lost)} are within rounding; {words}: {', '.join(named)}."
-
-
-def _called(row: Row, axes: list[str]) -> str:
-    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])

@@ -4,7 +4,7 @@ from typing import Any
 
 from harness.report.picture import plots
 from harness.report.sweep import pruned
-from harness.report.sweep.verdicts import STOPPED, word
+from harness.report.sweep.verdicts import STOPPED, called, word
 from harness.snapshot.result import GOOD, counted
 
 FEW = 3  # points that are named one by one
@@ -91,16 +91,12 @@ def _refuted(rows: list[Row]) -> bool:
     return any(r["kl_mean"] <= best for r in known if r["kept_tokens"] < most)
 
 
-def _called(row: Row, axes: list[str]) -> str:
-    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])
-
-
 def _together(some: list[Row], axes: list[str]) -> str:
     """Points that are as far off: one by its options, of several those that all of them have."""
     if not some[1:]:
-        return _called(some[0], axes)
+        return called(some[0], axes)
     same = [axis for axis in axes if len({str(row[axis]) for row in some}) == 1]
-    return f"{_called(some[0], same)} ({len(some)} points)" if same else _named(some, axes)
+    return f"{called(some[0], same)} ({len(some)} points)" if same else _named(some, axes)
 
 
 def _shared(lost: list[Row], rows: list[Row], axes: list[str]) -> str:
@@ -114,7 +110,7 @@ def _shared(lost: list[Row], rows: list[Row], axes: list[str]) -> str:
 
 def _named(rows: list[Row], axes: list[str]) -> str:
     more = f"; {len(rows) - FEW} more" * (len(rows) > FEW)
-    return "; ".join(_called(row, axes) for row in rows[:FEW]) + more
+    return "; ".join(called(row, axes) for row in rows[:FEW]) + more
 
 
 def _far(row: Row) -> str:

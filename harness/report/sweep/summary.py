@@ -109,10 +109,10 @@ def said(
     best = winners(rows, ways)[1]
     if sentence and not (once or chosen or searched(rows, ways)):
         sentence = f"{sentence} {_caution(rows, ways)}".rstrip()
-    level = "" if once or not rows else rounding.alike(rows, variation.varied(rows, ways))
+    axes = variation.varied(rows, ways) if rows else []
+    level = "" if once or not rows else rounding.alike(rows, axes)
     plain = " ".join(filter(None, (missed(rows), level, spread or measured(rows, ways, once))))
     sentence = sentence or plain
-    axes = variation.varied(rows, ways) if rows else []
     sentence += f" {inert.sentence(rows, axes)}".rstrip() * (not once)
     above = {} if once else right.above(rows, axes)
     sentence = " ".join(filter(None, (*above.values(), sentence)))
@@ -262,7 +262,8 @@ def closing(
     if not searched(rows, ways) and set(counts(rows)) != {DONE}:
         label = "verdicts" if set(counts(rows)) <= {*ORDER} else "outcome"
         lines.append(say.labelled(label, words))
-        above = right.above(rows, variation.varied(rows, ways))
+        every = variation.varied(rows, ways)
+        above = right.above(rows, every)
         lines += [say.labelled(*pair) for pair in above.items()]
         few = inert.once(rows, ways)
         axes = variation.varied(few, ways)
@@ -273,7 +274,7 @@ def closing(
         said = price.beside(folder, marked, axes, few)
         best = f"{best.removeprefix('The best: ')} {said}".rstrip()
         lines += [say.labelled(label, best)] * bool(best and not ways)
-        idle = inert.sentence(rows, variation.varied(rows, ways))
+        idle = inert.sentence(rows, every)
         lines += [say.labelled("seeds", idle or spread)] * bool(
             (spread or idle) and best and not ways
         )

@@ -12,7 +12,7 @@ from harness.report.html import cell, section
 from harness.report.names import folder as called
 from harness.report.picture import plots
 from harness.report.sweep.summary import again
-from harness.report.sweep.verdicts import STOPPED, WHY, target
+from harness.report.sweep.verdicts import STOPPED, target
 from harness.snapshot.record import read
 
 MOST = 20  # rows; so many alike say it all
@@ -24,19 +24,11 @@ VARIES = re.compile(
 Row = dict[str, Any]
 
 
-def diagnosed(folder: Path, rows: list[Row]) -> list[Row]:
-    """`rows` of the sweep in `folder`, those that came to no end with their diagnosis as the reason, whole: what does
-    not fit and what that means, as the page of each begins; without paths."""
+def diagnosed(folder: Path, rows: list[Row], key: str = "reason") -> list[Row]:
+    """`rows` of the sweep in `folder`, those that came to no end with their diagnosis under `key`, whole: what does
+    not fit and what that means, as the page of each begins; without paths. WHY keeps the reason beside it."""
     return [
-        {**row, "reason": why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
-        for row in rows
-    ]
-
-
-def explained(folder: Path, rows: list[Row]) -> list[Row]:
-    """`rows` with, beside the reason of those that came to no end, their diagnosis in short under WHY: for a table."""
-    return [
-        {**row, WHY: why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
+        {**row, key: why(folder / row["point"], row)} if row["verdict"] in STOPPED else row
         for row in rows
     ]
 

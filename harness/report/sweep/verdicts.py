@@ -1,7 +1,7 @@
 """The verdicts of a sweep at a glance: a grid over the options that were varied, or a tile per point."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -100,6 +100,11 @@ def _block(rows: list[Row], axes: list[str], best: Mapping[str, str], why: str) 
 def word(row: Row) -> str:
     """What a point came to, in the word of its task: its verdict where that is what it is for."""
     return str(row.get("outcome") or row["verdict"])
+
+
+def called(row: Row, axes: Iterable[str]) -> str:
+    """A point by what varies; by its number where nothing does."""
+    return " ".join(f"{axis}={plots.short(row[axis])}" for axis in axes) or str(row["point"])
 
 
 def rank(verdict: Any) -> int:

@@ -12,6 +12,7 @@ from harness.report.evaluate import page as evaluate
 from harness.report.sweep import cells as answers
 from harness.report.sweep import evaluated, rounding, search, seeds, summary, unfinished, variation
 from harness.report.sweep import page as pages
+from harness.report.sweep.verdicts import WHY
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS
 from harness.task.audit import wording
@@ -157,7 +158,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any], theres: Iterab
     words, sentence, table, best = summary.said(rows, ways, asked, chosen, spread)
     seen = wording.seen(rows)
     tables = [
-        summary.markdown(unfinished.explained(folder, rows), ways),
+        summary.markdown(unfinished.diagnosed(folder, rows, WHY), ways),
         table,
         summary.markdown(rows, ways, each=True),
         summary.markdown(seen, ways),

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from harness.compare.identity import differences
+from harness.pipeline.round_trip import moved
 from harness.report.terminal.console import number
 from harness.snapshot.elements import called, spoken
-from harness.snapshot.state import LayerState, State
+from harness.snapshot.state import State
 from harness.task.diff.deviation import Deviation, read_alike
 
 # of a config: what its weights are as large as, under the names that families have for it
@@ -66,13 +65,7 @@ def retyped(
 
 def exchanged(one: State, two: State) -> str:
     """Which layers of `one` are bit for bit other layers of `two`, as the begin of a sentence; empty where none is."""
-    pairs = []
-    for a in one.layers:
-        if not a.segments or (a.index < len(two.layers) and _same(a, two.layers[a.index])):
-            continue
-        there = next((b.index for b in two.layers if b.segments and _same(a, b)), None)
-        if there is not None:
-            pairs.append((a.index, there))
+    pairs = moved(one, two)
     if not pairs:
         return ""
     first, second = pairs[0]
@@ -80,16 +73,6 @@ def exchanged(one: State, two: State) -> str:
         return f"layers {first} and {second} are exchanged, each holds the keys and values of the other; "
     more = f", and {len(pairs) - 1} more stand elsewhere" * bool(pairs[1:])
     return f"layer {first} of a is layer {second} of b, bit for bit{more}; "
-
-
-def _same(a: LayerState, b: LayerState) -> bool:
-    """Whether two layers hold the same keys and values."""
-    parts = [(getattr(a, part), getattr(b, part)) for part in ("key", "value")]
-    if not all(torch.is_tensor(part) for both in parts for part in both):
-        return False  # codes
-    if any(mine.shape != its.shape or mine.dtype != its.dtype for mine, its in parts):
-        return False
-    return all(torch.equal(m[:, :, :1], i[:, :, :1]) and torch.equal(m, i) for m, i in parts)
 
 
 def stepped(figures: Mapping[str, float | None]) -> str:

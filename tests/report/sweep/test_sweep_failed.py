@@ -9,6 +9,7 @@ from sweeps import LITERAL, asked, drawn, points
 from harness.config import literal
 from harness.report.sweep import heading, summary, unfinished
 from harness.report.sweep import page as sweep
+from harness.report.sweep.verdicts import WHY
 
 
 def test_a_failed_point_among_two_is_one_row_with_its_reason_and_its_command(tmp_path):
@@ -50,7 +51,7 @@ def test_a_sweep_with_points_that_came_to_no_end_says_it_short_and_each_diagnosi
     assert failed.count(found["evidence"]) == 1 and "as .../1</td>" in failed
     assert "yyy" not in page and "see &#34;What failed&#34;" in others
     assert "<li>seed draws nothing with sampling=greedy</li>" in others, "as the console says"
-    table = summary.markdown(unfinished.explained(tmp_path, rows), {})
+    table = summary.markdown(unfinished.diagnosed(tmp_path, rows, WHY), {})
     assert table.count("layers are exchanged") == 2 and "restore refused" not in table
     assert "layers are exchanged" not in summary.markdown(rows, {}), "as it was told before"
 
