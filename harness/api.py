@@ -38,7 +38,8 @@ from harness.pipeline.restore import identity_check
 from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.rope_switch import decoder
 from harness.pipeline.sampling import listed, sampled
-from harness.pipeline.self_check import Way, beside
+from harness.pipeline.self_check import beside
+from harness.pipeline.way import Way
 from harness.report.terminal.bar import on_terminal
 from harness.save import store
 from harness.snapshot.result import GOOD
@@ -342,8 +343,9 @@ def judge(
         runner = decoder(model, state, option)
     path = drive.drive(runner, Sampler(greedy), steps, follow=reference.fed)
     settings = config.CompareConfig(name="lossless")
-    judgement = judge_path(model, state, reference, path, settings, waived)
-    judgement = beside(judgement, model, state, Way.of(runner, option), path, settings)
+    way = Way.of(runner, option)
+    judgement = judge_path(model, state, reference, path, settings, waived, held=state, way=way)
+    judgement = beside(judgement, model, state, way, path, settings)
     if judgement.verdict in GOOD and not judgement.broken:
         return judgement
     lossless = "" if state.pruned or state.quantized else option.name

@@ -87,7 +87,7 @@ def test_a_verdict_is_one_count_that_is_full_when_all_is_done(seen, captured, mo
     yardstick.measure(loaded, state, reference, session.cfg.compare, session.cfg.prompt.chunk)
     (what, total), *parts = seen.begun
     assert (what, seen.ended) == ("judging", 1) and seen.done == pytest.approx(total)
-    assert [name for name, _ in parts][2] == "float64 oracle" and len(parts) == 7
+    assert [name for name, _ in parts][2] == "float64 oracle" and len(parts) == 4
     pace = Pace()  # not this machine's, which has more to do at one moment than at another
     pace.rate, pace._stepped = 2e5 * loaded.parameters, True  # 10 us a token
     pace.stepped(1e-3)

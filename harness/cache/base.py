@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.attention.kernels.cpu.program import KINDS, available
 from harness.cache.memory import Memory
 from harness.errors import ConfigProblem, InputProblem, Misfit, UnsupportedModel
 from harness.snapshot.digest import digest_named
@@ -110,6 +111,22 @@ class Decoder(ABC):
     def recurrent(self, index: int) -> dict[str, torch.Tensor]:
         """Recurrent tensors of layer `index` as they are now (linear-attention layers only)."""
         return {}
+
+    @property
+    def compiled(self) -> bool:
+        """Whether steps run code of the working dtype alone, which no run in float64 reaches."""
+        return False
+
+    def crop(self, tokens: int) -> bool:
+        """Let go of the last `tokens` that were fed, as assisted decoding does; False where this cache cannot."""
+        return False
+
+    def _uncounted(self, tokens: int) -> None:
+        """Forget that the last `tokens` were fed."""
+        fed = torch.cat(self.fed, dim=1)[:, :-tokens]
+        self.fed = [fed] if fed.shape[1] else []
+        self.next_position = self.next_position - tokens
+        self._furthest -= tokens
 
     def __init_subclass__(cls, **declared: Any) -> None:
         """A `commit` of its own is checked: the next snapshot is written from what it gives."""
@@ -248,6 +265,11 @@ class ReadOnlyDecoder(Decoder):
     def handed_in(self) -> tuple[int, Iterable[tuple[str, torch.Tensor]]]:
         tensors = (t for layer in self.past.layers for t in layer.tensors())
         return max((layer.seen for layer in self.past.layers), default=0), tensors
+
+    @property
+    def compiled(self) -> bool:
+        dtype = self.loaded.dtype
+        return self.loaded.device.type == "cpu" and dtype in KINDS and available()
 
     @property
     def kv_bytes(self) -> int:

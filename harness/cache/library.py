@@ -180,6 +180,21 @@ class LibraryDecoder(Decoder):
                 self.bytes_copied += nbytes
         return logits
 
+    def crop(self, tokens: int) -> bool:
+        """By the cache's own `crop`, where every layer keeps every token."""
+        length = _length(self.cache)
+        kept = [getattr(layer, "keys", None) for layer in getattr(self.cache, "layers", ())]
+        growing = all(torch.is_tensor(keys) and keys.shape[2] == length for keys in kept)
+        fed = sum(ids.shape[1] for ids in self.fed)
+        if not kept or not growing or self._held is not None or fed <= tokens:
+            return False
+        try:
+            self.cache.crop(-tokens)
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
+            return False
+        self._uncounted(tokens)
+        return True
+
     def _masks(self, positions: torch.Tensor) -> dict[int, torch.Tensor | None]:
         """Per layer who sees whom, `[batch, 1 or heads, new, past + new]` bool, by position. Advances
         `_held`."""

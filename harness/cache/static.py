@@ -69,6 +69,10 @@ class Static(LibraryDecoder):
         return logits
 
     @property
+    def compiled(self) -> bool:
+        return bool(self.settings.compile)
+
+    @property
     def _taken(self) -> int:
         return sum(ids.shape[1] for ids in self.fed)
 

@@ -134,9 +134,7 @@ def explain(state: State, right: Recomputed) -> Diagnosis:
 
 def _together(state: State, right: Recomputed) -> Diagnosis | None:
     """The first layer and head whose numbers leave the noise together, although none does alone."""
-    form = state.documents["kv_format"]
-    meant = any(form.get(key) for key in ("edited", "quantized", "rounded_to"))
-    for layer in () if meant else state.layers:
+    for layer in state.layers:
         pair = right.kv[layer.index]
         floors = right.spread[layer.index] if right.spread else {}
         if not (layer.segments and floors) or pair is None:

@@ -112,6 +112,18 @@ def float64_bound(layers: int, largest: float, rounding: float | None = None) ->
     return UNIT32 * steps if rounding is None else max(FACTOR * rounding, UNIT64 * steps)
 
 
+def orders(layers: int, largest: float, error: float) -> float:
+    """What another order of the sums may make of logits up to `largest` in float64, where the library's own cached path
+    is off by `error`: the bound for the path under test."""
+    return max(FACTOR * error, UNIT64 * ROUNDINGS * (layers + 1) * largest)
+
+
+def single_rounding(error: float, largest: float, dtype: torch.dtype) -> float | None:
+    """What float32 rounds to where the working `dtype` rounds to `error`; None where that does not follow, as of `carried`."""
+    carried_over = carried(error, largest, dtype)
+    return None if carried_over is None else carried_over * UNIT32 / UNIT64
+
+
 def exact_path(
     name: str,
     cached: torch.Tensor,

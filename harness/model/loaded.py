@@ -3,6 +3,7 @@
 `Loaded` is the one object the other rooms receive; they call its methods and never import this room.
 """
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from harness import machine
 from harness.config import ModelConfig, moved
 from harness.model import identity, ledger, recurrence, twin
 from harness.model.build import build, origin, resolve_device
@@ -127,8 +129,20 @@ class Loaded:
     @property
     def oracle(self) -> Oracle:
         """Float64 runs over the same weights, which are widened one at a time as they are touched."""
-        made: Oracle = self._derived("oracle", lambda: Oracle(self))
+        made: Oracle = self._derived("oracle", lambda: Oracle(self, Wide))
         return made
+
+    def single(self) -> "Loaded":
+        """This model with its weights in float32: a copy that nobody keeps, itself where they are. Raises MemoryError where
+        there is no room for it."""
+        if self.dtype == torch.float32:
+            return self
+        free = machine.free_memory()
+        if free is not None and 4 * self.parameters > free:
+            raise MemoryError("no room for the weights in float32")
+        every = (*self.model.parameters(), *self.model.buffers())
+        wide = {id(t): _single(t) for t in every}
+        return Loaded(copy.deepcopy(self.model, wide), self.tokenizer, self.source, 0.0)
 
     @property
     def twin(self) -> "Loaded":
@@ -275,6 +289,32 @@ class Loaded:
         """`uncached`, where the products of the last `keep` tokens are taken one by one, see `Singly`."""
         with Singly(ids.shape[1], keep):
             return self.uncached(ids, keep)
+
+
+def _single(tensor: torch.Tensor) -> torch.Tensor:
+    """A weight or a buffer in float32; whole numbers, and what is float32 already, as they are."""
+    if not tensor.is_floating_point() or tensor.dtype == torch.float32:
+        return tensor
+    wide = tensor.detach().float()
+    return torch.nn.Parameter(wide, False) if isinstance(tensor, torch.nn.Parameter) else wide
+
+
+class Wide(Loaded):
+    """The model of an oracle, entered: it computes in float64, whatever its weights are stored as."""
+
+    working: Loaded  # how its recurrence is fed is measured on this one
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
+    def one_at_a_time(self) -> bool:  # type: ignore[override]
+        return self.working.one_at_a_time
+
+    @property
+    def switch(self) -> int | None:
+        return self.working.switch
 
 
 _MEMORY: dict[str, Loaded] = {}

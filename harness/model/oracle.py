@@ -8,6 +8,7 @@ What fits in `KEEP` of the free memory stays widened between passes, which makes
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ PATIENCE, NOTICED = 5.0, 1 << 30  # seconds, bytes: what takes more is announced
 SURE = 95.0  # seconds; of more than that minutes are told
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 LESS = (*NARROW, torch.complex64)
+FOREIGN = "a tensor from outside"
 EAGER = "eager"  # the library's fused expert kernels have no float64
 
 
@@ -58,19 +60,25 @@ class Cost:
 
 class Oracle:
     """Float64 runs of `loaded`. It is run like a `Loaded`: by the same code that feeds a cache, or
-    with no cache at all."""
+    with no cache at all. wide: the class of Loaded whose dtype is float64."""
 
-    def __init__(self, loaded: Any):
+    def __init__(self, loaded: Any, wide: Any):
         model = loaded.model
-        shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+        shared: dict[int, Any] = {id(t): t for t in (*model.parameters(), *model.buffers())}
         twin = copy.deepcopy(model, shared)  # modules and configs are copied, weights are not
         for config in _configs(twin):
             if getattr(config, "_experts_implementation", None):
                 config._experts_implementation_internal = EAGER
-        self.loaded = type(loaded)(twin, loaded.tokenizer, loaded.source, 0.0)
-        self._working = loaded
-        self._weights = Widened(shared)
+        self.loaded = wide(twin, loaded.tokenizer, loaded.source, 0.0)
+        self.loaded.working = self._working = loaded
+        self._weights = Widened({key: t for key, t in shared.items() if torch.is_tensor(t)})
         self._pace = Pace()
+        self.records: bool | None = None  # whether a pass tells its keys and values, once asked
+
+    @property
+    def keeps(self) -> bool:
+        """Whether all weights stay widened between passes."""
+        return 8 * self.loaded.parameters <= self._weights.room
 
     @property
     def model(self) -> Any:
@@ -91,10 +99,21 @@ class Oracle:
         """As the loaded model: what was said of it holds here."""
         return self._working.switch
 
-    @property
-    def narrowed(self) -> frozenset[str]:
-        """Operations of all runs so far that gave less than float64 for float64: a kernel that has none."""
-        return frozenset(self._weights.narrowed)
+    @contextmanager
+    def watched(self) -> Iterator[set[str]]:
+        """The set of operations that give less than float64 for float64 while this lasts, a kernel that has none, and
+        FOREIGN where a narrower tensor came in that is no weight. What one run narrows loosens no bound of another."""
+        before, self._weights.narrowed = self._weights.narrowed, set()
+        try:
+            yield self._weights.narrowed
+        finally:
+            self._weights.narrowed = before
+
+    @contextmanager
+    def entered(self) -> Iterator[Any]:
+        """The Loaded whose every operation is float64 while this lasts: what any decoder takes as its model."""
+        with InFloat64(self._weights):
+            yield self.loaded
 
     @property
     def layers(self) -> int:
@@ -183,14 +202,17 @@ class Widened:
 
     def __init__(self, weights: dict[int, torch.Tensor]):
         self._weights, self._held = weights, {}  # type: ignore[var-annotated]
+        self._storages = {t.untyped_storage().data_ptr() for t in weights.values()}
         free = machine.free_memory()
         self.room = int(KEEP * free) if free is not None else 0
         self.nbytes = 0
         self.narrowed: set[str] = set()  # operations that gave less than float64 for float64
 
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor` in float64; the same object each time for a weight that is kept."""
+    def of(self, tensor: torch.Tensor, given: bool = True) -> torch.Tensor:
+        """`tensor` in float64; the same object each time for a weight that is kept. given: to an operation, not by one."""
         if self._weights.get(id(tensor)) is not tensor:
+            if given and tensor.untyped_storage().data_ptr() not in self._storages:
+                self.narrowed.add(FOREIGN)
             return tensor.double()
         stored = self._held.get(id(tensor))
         if stored is not None and stored[0] == tensor._version:
@@ -226,7 +248,7 @@ class InFloat64(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is _DTYPE:
+        if func == _DTYPE:  # each access makes another wrapper
             return _swapped(func(*args))
         name = getattr(func, "__name__", "")
         if name in _CASTS and args and torch.is_tensor(args[0]):
@@ -234,7 +256,7 @@ class InFloat64(TorchFunctionMode):
             return args[0].double() if whole else self._widened(args[0])
         if name in _VIEWS:
             out = func(*args, **kwargs)
-            return self._widened(out) if name in ("embedding", "index_select") else out
+            return self._made(out) if name in ("embedding", "index_select") else out
         written = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
         if not (written and args and _narrow(args[0])):  # a copy would be written in its place
             args = self._widened(args)
@@ -244,7 +266,15 @@ class InFloat64(TorchFunctionMode):
         out = func(*args, **kwargs)
         if _narrow(args[0] if written and args else out, LESS) and _wide([*args, *kwargs.values()]):
             self._narrowed.add(name)
-        return out if written else self._widened(out)
+        return out if written else self._made(out)
+
+    def _made(self, out: Any) -> Any:
+        """What an operation gave, which may be of torch's default dtype."""
+        if isinstance(out, torch.Tensor):
+            return self._wide(out, False) if out.dtype in NARROW else out
+        if type(out) in (tuple, list):
+            return type(out)(map(self._made, out))
+        return out
 
     def _widened(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -17,8 +17,6 @@ from harness.model.loaded import Loaded
 from harness.pipeline.answer import over_itself
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import largest, noise
-from harness.pipeline.past import ASLEEP
-from harness.snapshot.history import since
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import LayerState, State
 
@@ -88,44 +86,16 @@ def diagnosed(
 ) -> Judgement:
     """`judgement` with the diagnosis of a run from `state`, restored on `loaded` and fed `fed` `[rows, n]`.
 
-    Pruning excuses other tokens, not other keys and values of those it kept: `itself` names these.
     cache: the option that it went on with, where that is meant to lose nothing: what leaves the noise
     although the state does not is its doing. Mutates nothing.
     """
     told = _why(judgement, loaded, state, waived, fed, cache)
-    judgement = replace(judgement, diagnosis=told.document())
-    if (
-        _parted(judgement)
-        or not judgement.itself
-        or told.layer is None
-        or not _chosen(loaded, state)
-    ):
-        return judgement
-    reason = f"the pruned state does not hold what its ids give: {told.evidence}"
-    wrong = {
-        "verdict": judgement.verdict,
-        "reason": reason,
-        "required": judgement.itself["required"],
-    }
-    return replace(judgement, itself=dict.fromkeys(judgement.itself) | wrong)
+    return replace(judgement, diagnosis=told.document())
 
 
 def _parted(judgement: Judgement) -> bool:
     """Whether a cache does not go on with a pruned or a quantized state as another does."""
     return judgement.itself.get("verdict", UNJUDGED) not in (*GOOD, UNJUDGED)
-
-
-def _chosen(loaded: Loaded, state: State) -> bool:
-    """Whether `state` was pruned and should hold, row for row, what its ids give: not where others are meant
-    (quantized, edited, of another program or kind of device, merged by a policy from outside), where tokens
-    were read since over what was left, or where a tie of experts may part two honest runs."""
-    form = state.documents["kv_format"]
-    history = form.get("pruned") or []
-    meant = any(form.get(key) for key in ("edited", "quantized", "rounded_to"))
-    meant |= any(stage.get("merged") for stage in history)
-    device = state.documents.get("proof", {}).get("device", "cpu")
-    there = device == loaded.device.type and not experts(loaded.text_config)[0]
-    return bool(history) and there and not meant and since(state) >= state.tokens
 
 
 def _why(
@@ -149,9 +119,6 @@ def _why(
     ):
         cause, element = itself.get("cause", "cache"), itself.get("element", told.element)
         return replace(told, cause=cause, element=element, evidence=itself["reason"])
-    if cache and told.evidence == diagnosis.NOTHING and judgement.reason.startswith(ASLEEP):
-        evidence = f"nothing leaves the noise of the restored state, so cache={cache} hands on another one: see its `commit`"
-        return replace(told, cause="cache", evidence=evidence)
     gap, floor = judgement.metrics["max_abs_diff"], judgement.noise["max_abs_diff"]
     if not cache or told.evidence != diagnosis.NOTHING or gap <= floor:
         return told

@@ -16,8 +16,7 @@ from harness.model.loaded import Loaded
 from harness.model.oracle import Oracle
 from harness.model.sampler import Sampler
 from harness.model.switch import crosses
-from harness.pipeline.past import Past, past_of
-from harness.pipeline.tail import Tail, committed, tail_of
+from harness.pipeline.tail import Past, Tail, committed, past_of, tail_of
 from harness.snapshot.result import MOMENT
 from harness.snapshot.state import State
 
@@ -34,7 +33,7 @@ class Rollout:
     generator before it drew the last of `ids`, which is not fed: where who continues goes on.
     chunks: in which lengths `fed` was fed. ended: every row came to its end. stored: `[batch, vocab]`,
     the logits that `ids[:, 0]` was chosen from. tail: what would be stored of `fed`. past: the layers that
-    the runner holds at its end. given: how many of `fed` a text gave, before what was generated. drawn: what
+    the runner holds at its end; begun: those that it began with, of a plain run. given: how many of `fed` a text gave, before what was generated. drawn: what
     was generated need not be the most likely token.
     """
 
@@ -48,6 +47,7 @@ class Rollout:
     stored: torch.Tensor | None = None
     tail: Tail = ()
     past: Past = ()
+    begun: Past = ()
     given: int = 0
     drawn: bool = False
 
@@ -124,6 +124,7 @@ def drive(
     count = 0 if prompt is None else prompt.shape[1]
     chosen, logits, fed, seconds = [], [], [], []
     sampler.begin(runner.state, count)
+    begun = runner.commit().layers if isinstance(runner, Uninterrupted) else ()
 
     def feed(ids: torch.Tensor) -> torch.Tensor:
         nonlocal context
@@ -165,6 +166,7 @@ def drive(
         stored,
         tail_of(states, sum(lengths)),
         past_of(states),
+        begun,
         count,
         not sampler.plain,
     )

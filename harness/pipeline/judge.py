@@ -1,23 +1,27 @@
 """Judge a restored run: first the yardstick, then the measurement, all in the same run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 import torch
 
 from harness.compare import metrics as measure
+from harness.compare.checks import FAILED, NOT_ASKED, PASSED, Check, failed, unasked
 from harness.compare.conclusion import conclusion, on_purpose
+from harness.compare.diagnosis import Diagnosis
 from harness.compare.identity import Difference
+from harness.compare.soundness import Soundness
 from harness.compare.verdict import FACTOR, KEPT, decide, errors, tie
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
-from harness.pipeline.past import sleeper
-from harness.pipeline.tail import compare_tails
+from harness.pipeline.logic import in_place, logic
+from harness.pipeline.stored import alike, appended, stored
+from harness.pipeline.way import Way, meant
 from harness.snapshot import history
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
@@ -42,7 +46,7 @@ class Judgement:
     `head`, `position`, `mask`, `cache`, ...), element, layer, head, token, evidence, picture (errors by
     layer and row, in noise floors). itself: a pruned or a quantized state beside itself under another
     cache, see `pipeline/self_check.py`. made: what was done to such a state on purpose, under the names
-    of `result.json`."""
+    of `result.json`. checks: what was asked, what came out, and by which figures."""
 
     verdict: str
     reason: str
@@ -55,6 +59,7 @@ class Judgement:
     diagnosis: dict[str, Any] = field(default_factory=dict)
     itself: dict[str, Any] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
     __hash__ = None  # type: ignore[assignment]  # its figures are dicts
 
     def __bool__(self) -> bool:
@@ -113,6 +118,7 @@ class Judgement:
             "soundness": self.soundness,
             "against": self.against,
             "curves": self.curves,
+            "checks": [check.row() for check in self.checks],
             **itself,
         }
 
@@ -125,16 +131,20 @@ def judge(
     settings: CompareConfig,
     waived: Sequence[Difference] = (),
     chunk: int | None = None,
+    held: State | None = None,
+    way: Way | None = None,
 ) -> Judgement:
     """Compare `restored` with `reference`, both fed the same ids after the unpruned `state`.
 
-    settings: a CompareConfig. chunk: in which pieces the reference's prompt was prefilled. The
-    reference itself is judged first, against runs without a cache. Mutates nothing.
+    settings: a CompareConfig. chunk: in which pieces the reference's prompt was prefilled. held: what `restored` went on
+    from, and the `way` it did; where they are not given, neither is asked. The reference itself is judged first, against
+    runs without a cache. Mutates nothing.
     """
     nexts = reference.ids[:, 1:]
-    measured = yardstick.measure(loaded, state, reference, settings, chunk)
+    branches = 1 if way is None else way.cache.branches
+    measured = yardstick.measure(loaded, state, reference, settings, chunk, branches)
     paths = {
-        "without a cache": measured.uncached,
+        "without a cache": measured.uncached[:, 1:],
         f"prefill in chunks of {settings.noise_chunk}": measured.rechunked,
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
@@ -143,7 +153,6 @@ def judge(
     other = (restored.ids != reference.ids).any(0).nonzero()
     other_token = int(other[0, 0]) if len(other) else None
     sound, pair = measured.soundness, (restored.logits, reference.logits)
-    stored = _stored(loaded, state, reference, restored, settings)
     verdict, reason = decide(
         *pair,
         metrics,
@@ -152,22 +161,22 @@ def judge(
         other_token,
         waived,
         sound,
-        stored=stored,
+        stored=_first_logits(reference, restored, measured),
         given=reference.given,
         drawn=reference.drawn,
     )
+    checks = [_sound(sound), *_asked(loaded, reference, restored, measured, held, way, branches)]
+    whole = held is None or not (meant(held) or (way is not None and way.kept))
+    checks.append(_numbers(verdict, oracle, metrics, noise, whole))
     diagnosis: dict[str, Any] = {}
-    kept = KEPT.format("drawn" if reference.drawn else "chosen")
-    tied = yardstick.routed(loaded)  # another expert moves keys by far more than rounding does
-    if verdict == "exact" or (verdict == "equivalent" and not tied):
-        outlier = compare_tails(
-            loaded, state, reference.fed, restored.tail, reference.tail, measured.tail
-        )
-        if outlier is not None:
-            verdict, reason = "drifted", f"{outlier}; {kept}"
-            diagnosis = outlier.diagnosis().document()
-        elif asleep := sleeper(loaded, state, restored.past, reference.past, measured.past):
-            verdict, reason = "drifted", f"{asleep}; {kept}"
+    if verdict in GOOD:
+        kept = KEPT.format("drawn" if reference.drawn else "chosen")
+        wrong, missing = failed(checks), unasked(checks)
+        if wrong is not None:
+            verdict, reason = "drifted", f"{wrong}; {kept}"
+            diagnosis = where(wrong)
+        elif missing is not None and whole:
+            verdict, reason = UNJUDGED, str(missing)
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)
@@ -182,6 +191,7 @@ def judge(
         sound.document(),
         curves=curves,
         diagnosis=diagnosis,
+        checks=tuple(checks),
         made={
             "pruned": state.pruned,
             "quantization": {},
@@ -191,6 +201,90 @@ def judge(
             "size": {"tokens": state.tokens, "kept_tokens": state.kept_tokens},
         },
     )
+
+
+def _sound(soundness: Soundness) -> Check:
+    worst = soundness.worst.row()
+    figures = {"off": worst["error"], "bound": worst["bound"], **worst}
+    outcome = PASSED if soundness.sound else FAILED
+    return Check("yardstick", outcome, "" if soundness.sound else "unsound", figures)
+
+
+def where(check: Check) -> dict[str, Any]:
+    """The diagnosis that a failed check gives by itself; empty where the state has to be looked at."""
+    if check.name == "stored":
+        return {}
+    layer, head, token = (check.figures.get(name) for name in ("layer", "head", "token"))
+    return Diagnosis("cache", "kv_cache", str(check), layer, head, token).document()
+
+
+def _numbers(
+    verdict: str,
+    oracle: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    whole: bool,
+) -> Check:
+    """How the working dtype rounded, by the error against float64 where it was measured. whole: the past is meant to be
+    that of the run; another one is compared, and not asked to be the same."""
+    exact = oracle["restored"] is not None
+    off = oracle["restored"] if exact else metrics["max_abs_diff"]
+    bound = FACTOR * (oracle["plain"] if exact else noise["max_abs_diff"])
+    outcome = PASSED if verdict in GOOD else FAILED
+    if verdict == "unsound":
+        return Check("numbers", NOT_ASKED, "unsound", needed=False)
+    figures = {"off": off, "bound": bound}
+    if outcome == FAILED and not whole:
+        return Check("numbers", NOT_ASKED, "on_purpose", figures, needed=False)
+    return Check("numbers", outcome, verdict, figures)
+
+
+def _asked(
+    loaded: Loaded,
+    reference: Rollout,
+    restored: Rollout,
+    measured: yardstick.Yardstick,
+    held: State | None,
+    way: Way | None,
+    branches: int,
+) -> list[Check]:
+    """Logic and stored tensors, where it is known what was continued and how; nothing of it over an unsound yardstick."""
+    if held is None or way is None:
+        return []
+    if not measured.soundness.sound:
+        return [Check(name, NOT_ASKED, "unsound", needed=False) for name in ("logic", "stored")]
+    here, wide = held.to(loaded.device), measured.wide
+    experts = yardstick.routed(loaded)
+    checks = logic(loaded, here, way, wide, reference.fed.shape[1])
+    checks.append(_stored(loaded, here, reference, measured, branches, experts))
+    tails, end = [reference.tail, measured.tail], held.tokens + reference.fed.shape[1]
+    past = restored.past if loaded.switch is None else ()  # factors that switch make all of it anew
+    checks.append(appended(past, restored.tail, here, wide.tail, tails, end, experts))
+    return checks
+
+
+def _stored(
+    loaded: Loaded,
+    held: State,
+    reference: Rollout,
+    measured: yardstick.Yardstick,
+    branches: int,
+    experts: bool,
+) -> Check:
+    """The rows of `held` beside float64's and those of two plain runs."""
+    if held.pruned and not in_place(held):
+        return Check("stored", NOT_ASKED, "reindexed", needed=False)
+    stages = held.documents["kv_format"].get("pruned") or []
+    if held.pruned and history.since(held) < held.tokens and (stages[1:] or "at" in stages[0]):
+        return Check("stored", NOT_ASKED, "pruned_again")
+    truth, oracle = measured.wide.truth, measured.wide.asked.oracle
+    with oracle.entered() as model:  # of a twin the first layers
+        runs = [alike(model, truth, replace(held, layers=held.layers[: len(truth.layers)]))]
+    for layers in (reference.begun, measured.begun):
+        every = tuple(yardstick.unbranched(layers, branches))
+        run = replace(truth, layers=every, documents=held.documents)
+        runs.append(alike(loaded, run, held))
+    return stored(held, runs, experts)
 
 
 def _errors(
@@ -203,19 +297,16 @@ def _errors(
     """`errors` of the restored run beside the uncached one. Where that has rounded less than half as far,
     the uncached run is taken in the composition of decode steps, too, and the larger error of both counts:
     a product of one row may be summed otherwise than that of many, by either path."""
-    whole = errors(restored.logits, measured.uncached, measured.exact)
+    exact = None if measured.exact is None else measured.exact[:, 1:]
+    whole = errors(restored.logits, measured.uncached[:, 1:], exact)
     if whole["ratio"] is None or not FACTOR < whole["ratio"] <= COMPOSED:
         return whole
     rows = yardstick.alone(loaded, state, reference.fed, chunks=reference.chunks, singly=True)
-    return max(whole, errors(restored.logits, rows, measured.exact), key=lambda e: e["plain"])
+    return max(whole, errors(restored.logits, rows, exact), key=lambda e: e["plain"])
 
 
-def _stored(
-    loaded: Loaded,
-    state: State,
-    reference: Rollout,
-    restored: Rollout,
-    settings: CompareConfig,
+def _first_logits(
+    reference: Rollout, restored: Rollout, measured: yardstick.Yardstick
 ) -> dict[str, Any] | None:
     """Errors of the logits that `restored` brought with it, which no step after it shows; None where
     they are bit-equal to those that `reference` began with, or where a path does not say."""
@@ -224,12 +315,8 @@ def _stored(
         return None
     if ours.shape != theirs.shape:
         return {"restored": float("nan"), "plain": 0.0, "ratio": None}
-    nothing = reference.fed[:, :0]
-    plain = yardstick.alone(loaded, state, nothing, before=1)[:, 0]
-    exact = theirs.double()
-    if settings.oracle:
-        exact = yardstick.alone(loaded.oracle, state, nothing, before=1)[:, 0]
-    return errors(ours, plain, exact)
+    exact = theirs.double() if measured.exact is None else measured.exact[:, 0]
+    return errors(ours, measured.uncached[:, 0], exact)
 
 
 def tied(

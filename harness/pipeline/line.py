@@ -36,10 +36,11 @@ from harness.pipeline.rehearsal import rehearse
 from harness.pipeline.restore import identity_check
 from harness.pipeline.rope_switch import Switching
 from harness.pipeline.sampling import resumed
-from harness.pipeline.self_check import Way, beside, meant
+from harness.pipeline.self_check import beside
 from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored, destination
 from harness.pipeline.tail import committed, tail_of
+from harness.pipeline.way import Way, meant
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.terminal.console import Say
@@ -320,7 +321,8 @@ class Line:
         rest = {"again": False, "small": "bound" in self.record or meant(small)}
         ahead = cost(session.loaded, state.batch, end, settings.oracle, chunks, **rest)
         ahead.announce(session.say.note)
-        judgement = judge(session.loaded, state, reference, path, settings, waived, chunk)
+        given = small, self.way
+        judgement = judge(session.loaded, state, reference, path, settings, waived, chunk, *given)
         if self.way is not None:
             before = (session.loaded, self.made) if self.made and self.made is not small else None
             judgement = beside(judgement, loaded, small, self.way, path, settings, before)

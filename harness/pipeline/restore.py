@@ -117,9 +117,8 @@ def proof(loaded: Loaded, state: State) -> list[Difference]:
     One decode step, by the library's own forward over a cache of its own, so that identity is proven
     whatever cache is going to be used. The allowance was measured in the same way when the state was
     captured (`floor`); a state without one has its floor measured here and now.
-    Empty when it holds, or where it cannot be given: a past that is pruned, quantized or edited on
-    purpose (its documents say so), a window that has already dropped a token, recurrent state, a
-    single token.
+    Empty when it holds, or where it cannot be given: a past that is pruned or quantized, a window that has already
+    dropped a token, recurrent state, a single token.
     """
     state = state.to(loaded.device)
     try:
@@ -179,28 +178,33 @@ def _allowed(
     """
     stored = state.documents.get("proof") or {}
     same = bool(stored) and stored.get("device", "cpu") == loaded.device.type
-    rounding = _unit(loaded, state) * scale
+    unit, kept_as = torch.finfo(loaded.dtype).eps, _kept_as(loaded, state)
+    rounding = {"logits": max(unit, kept_as[0]) * scale, "kv": max(unit, *kept_as) * scale}
     # the noise of here takes several prefills; below what is allowed whatever it is, nobody needs it
-    least = {what: min(stored.get(what, 0.0), MARGIN * rounding) for what in off}
+    least = {what: min(stored.get(what, 0.0), MARGIN * rounding[what]) for what in off}
     if all(size <= MARGIN * least[what] for what, size in off.items()):
         return least
     allowed = {}
     for what, size in floors_now(loaded, state).items():
         wanted = stored[what] if same else max(size, stored.get(what, 0.0))
-        allowed[what] = min(wanted, MARGIN * max(size, rounding))
+        allowed[what] = min(wanted, MARGIN * max(size, rounding[what]))
     return allowed
 
 
-def _unit(loaded: Loaded, state: State) -> float:
-    """One rounding of a number near 1: of the model's dtype, or of what kept these keys and values before,
-    where that was coarser (another program's file)."""
+def _kept_as(loaded: Loaded, state: State) -> tuple[float, float]:
+    """One rounding of a number near 1, of what kept these keys and values before (another program's file): of a narrower
+    type, which its numbers have to show, and of codes that were opened, which move the last token's own row alone."""
     form = state.documents["kv_format"]
-    units = [torch.finfo(loaded.dtype).eps]
-    if (kept_as := form.get("rounded_to")) in DTYPES:
-        units.append(torch.finfo(getattr(torch, kept_as)).eps)
     bits = [entry.get("bits") for entry in form.get("quantized") or ()]
-    units += [2.0 ** (1 - b) for b in bits if isinstance(b, int) and b > 1]
-    return max(units)
+    codes = max((2.0 ** (1 - b) for b in bits if isinstance(b, int) and b > 1), default=0.0)
+    if form.get("rounded_to") not in DTYPES:
+        return 0.0, codes
+    kind = getattr(torch, form["rounded_to"])
+    numbers = (t for la in state.layers for s in la.segments for t in (s.key, s.value))
+    shown = all(
+        isinstance(t, torch.Tensor) and torch.equal(t.to(kind).to(t.dtype), t) for t in numbers
+    )
+    return torch.finfo(kind).eps if shown else 0.0, codes
 
 
 def floor(loaded: Loaded, state: State) -> dict[str, Any] | None:
@@ -237,7 +241,7 @@ def replayed(
 
     moved: over copies of the past, a layer at a time, that lie in memory as no allocator puts them."""
     before = one_step_back(state)
-    if before is None or state.documents["kv_format"].get("edited"):
+    if before is None:
         return None
     decoder = Replay(loaded, state, before, CacheConfig("cloned"), moved)
     logits = decoder.step(state.token_ids[:, -1:])[:, -1]

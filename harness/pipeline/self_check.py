@@ -7,60 +7,33 @@ from before: what parts the two is the cache's doing or that of the way through 
 found by continuing what came back under that other cache too.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from harness.cache.registry import others
 from harness.compare import metrics as measure
+from harness.compare.checks import failed, unasked
 from harness.compare.verdict import decide
-from harness.config import CacheConfig, CompareConfig, PruneConfig
+from harness.config import CacheConfig, CompareConfig
 from harness.errors import HarnessError
 from harness.model.loaded import Loaded
-from harness.pipeline.budget import Bounded, Kept, continuation
+from harness.pipeline.budget import continuation
 from harness.pipeline.drive import Rollout, aside
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import largest
 from harness.pipeline.round_trip import parted
+from harness.pipeline.way import Way, meant
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
 from harness.snapshot.words import altered
 
 UNMEASURED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows such a past
 FIGURES = ("max_abs_diff", "kl_max", "top1_agreement")
-WHOLE = PruneConfig(name="none")
 SAVED, RESTORED = (
     "saved",
     "restored",
 )  # what was continued the other way, before or after a snapshot
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a state was continued, and what is needed to go another way from the same place.
-
-    cache: what was asked for. prune: with `at=N` it prunes on the way. others: caches that share no forward
-    with this one, the best first. kept: what each pruning on the way kept.
-    """
-
-    cache: CacheConfig
-    prune: PruneConfig
-    others: tuple[str, ...]
-    kept: Sequence[Kept]
-
-    @classmethod
-    def of(cls, decoder: Any, cache: CacheConfig, prune: PruneConfig = WHOLE) -> "Way":
-        """Of what `continuation` gave, after it went its way."""
-        kept = decoder.kept if isinstance(decoder, Bounded) else []
-        return cls(cache, prune, others(getattr(decoder, "first", decoder)), kept)
-
-
-def meant(state: State) -> bool:
-    """Whether `state` was pruned or quantized once, and so holds another past than its ids give."""
-    form = state.documents["kv_format"]
-    return bool(state.pruned or state.quantized or form.get("pruned") or form.get("quantized"))
 
 
 def beside(
@@ -88,8 +61,25 @@ def beside(
     elif before and block["verdict"] != UNJUDGED:
         after = _block(judgement, loaded, state, way, path, RESTORED)
         block = _lost(block, before[1], state) if after["verdict"] in GOOD else after
+    block = _checked(block, judgement, state)
     required = "equivalent" if settings.require == "exact" else settings.require  # another's sums
     return replace(judgement, itself={**block, "required": required})
+
+
+def _checked(block: dict[str, Any], judgement: Judgement, state: State) -> dict[str, Any]:
+    """`block`, whose verdict is no better than the checks of logic and of stored tensors allow. Numbers that were opened
+    from codes are coarse, and near to their own tokens."""
+    if block["verdict"] not in GOOD:
+        return block
+    opened = bool(state.documents["kv_format"].get("quantized"))
+    asked = [
+        c for c in judgement.checks if c.name != "numbers" and not (opened and c.code == "coarse")
+    ]
+    if (wrong := failed(asked)) is not None:
+        return {**block, "verdict": "drifted", "reason": str(wrong)}
+    if (missing := unasked(asked)) is not None:
+        return {**block, "verdict": UNJUDGED, "reason": str(missing)}
+    return block
 
 
 def _block(

@@ -133,7 +133,7 @@ def test_one_weight_at_a_time_is_widened() -> None:
 
     oracle = loaded.oracle
     mode = InFloat64(oracle._weights)
-    mode._wide = lambda tensor: watched(oracle._weights, tensor)
+    mode._wide = lambda tensor, given=True: watched(oracle._weights, tensor)
     with mode:
         oracle.loaded.once(torch.arange(5, 25)[None], torch.arange(20)[None])
     sizes = sorted(p.numel() * 8 for p in loaded.model.parameters())

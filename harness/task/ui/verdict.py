@@ -125,8 +125,7 @@ def _soundness(session: Session, state: State, memory: drive.Rollout) -> Soundne
     if state.tokens > session.cfg.compare.limit:
         return None
     name, chunk = "the model's own cached run", session.cfg.prompt.chunk
-    path = yardstick.logic(session.loaded, state, memory.fed, name, memory.chunks, chunk)
-    return Soundness({"against": "float64"}, [path])
+    return yardstick.soundness(session.loaded, state, memory.fed, name, memory.chunks, chunk)
 
 
 def _continued(

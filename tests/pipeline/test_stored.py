@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import harness
+from harness.compare.checks import PASSED, Check
 from harness.fault import edit
 from harness.pipeline import judge
 
@@ -36,7 +37,7 @@ def test_a_token_that_nothing_attends_to_is_still_judged(tiny, tmp_path, monkeyp
     made = harness.judge(tiny, back, steps=8)
     assert made.verdict == "drifted" and "token 4 in layer 1" in made.reason, made
     assert made.diagnosis["cause"] != "cache" and made.diagnosis["token"] == 4
-    monkeypatch.setattr(judge, "sleeper", lambda *_: None)
+    monkeypatch.setattr(judge, "stored", lambda *_: Check("stored", PASSED))
     assert harness.judge(tiny, back, steps=8).verdict == "equivalent"
 
 
@@ -55,13 +56,119 @@ def test_a_cache_that_hands_on_another_past_is_told_as_that(tiny, monkeypatch):
     monkeypatch.setattr(Cloned, "commit", spoilt)
     made = harness.judge(tiny, state, steps=4, cache="cloned")
     assert made.verdict == "drifted" and made.diagnosis["cause"] == "cache", made
-    assert "`commit`" in made.diagnosis["evidence"]
+    (found,) = [check for check in made.checks if check.outcome == "failed"]
+    assert (found.name, found.code) == ("appended", "rewritten")
 
 
-def test_a_past_that_was_edited_on_purpose_says_so_itself(tiny):
-    state = asleep(tiny)
-    said = state.with_layers(state.layers, edited="one token is another's")
-    assert harness.judge(tiny, said, steps=8).verdict == "equivalent"
+CLAIMS = {
+    "edited": ("kv_format", {"edited": "one token is another's"}),
+    "rounded": ("kv_format", {"rounded_to": "float32"}),
+    "narrower": ("kv_format", {"rounded_to": "bfloat16"}),
+    "quantized": ("kv_format", {"quantized": [{}]}),
+    "coarse codes": ("kv_format", {"quantized": [{"quantizer": "int2", "bits": 2, "codes": "opened"}]}),
+    "another device": ("proof", {"device": "cuda"}),
+    "a wide floor": ("proof", {"logits": 1e3, "kv": 1e3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_no_claim_of_a_snapshot_decides_how_it_is_judged(tiny, claim) -> None:
+    name, fields = CLAIMS[claim]
+    healthy = harness.capture_text(tiny, TEXT)
+    assert harness.judge(tiny, healthy.document(name, **fields), steps=4).good
+    made = harness.judge(tiny, asleep(tiny).document(name, **fields), steps=4)
+    assert not made.good and made.verdict not in ("exact", "equivalent"), made
+    assert any(c.outcome == "failed" and c.figures["token"] == 4 for c in made.checks)
+
+
+def test_a_narrower_type_is_read_off_the_numbers_and_not_off_a_claim(tiny) -> None:
+    state = harness.capture_text(tiny, TEXT)
+    narrow = edit.layers(state, *[lambda t: t.bfloat16().float()] * 2)
+    for told in (narrow, narrow.document("kv_format", rounded_to="bfloat16")):
+        stored = {c.name: c for c in harness.judge(tiny, told, steps=4).checks}["stored"]
+        assert stored.outcome == "passed" and stored.figures["off"] < 8, stored
+
+
+@pytest.mark.parametrize("how", ["exact", "entries", "one", "seventh", "sign"])
+def test_recurrent_state_is_compared_number_by_number(how) -> None:
+    model = harness.load_model("tiny_hybrid")
+    state = harness.capture_text(model, TEXT)
+    index = next(la.index for la in state.layers if la.recurrent)
+    layer = state.layers[index]
+    name = max(layer.recurrent, key=lambda n: layer.recurrent[n].numel())
+    tensor = layer.recurrent[name].clone()
+    flat = tensor.view(-1)
+    by = {"entries": (slice(0, 16), 1.5), "one": (slice(101, 102), 2.0), "seventh": (slice(0, None, 7), 1.002),
+          "sign": (slice(100, 150), -1.0)}  # fmt: skip
+    if how in by:
+        which, times = by[how]
+        flat[which] *= times
+    layers = list(state.layers)
+    layers[index] = replace(layer, recurrent={**layer.recurrent, name: tensor})
+    made = harness.judge(model, replace(state, layers=tuple(layers)), steps=4)
+    assert made.good is (how == "exact"), made.checks
+
+
+@pytest.fixture(scope="module")
+def experts(tiny):
+    """The shipped model with two equal experts in place of each MLP: it computes the same, through a router."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    base, c = tiny.model, tiny.model.config
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+             "num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "head_dim", "rope_parameters",
+             "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")  # fmt: skip
+    given = {k: getattr(c, k) for k in names if hasattr(c, k)}
+    config = MixtralConfig(**given, num_local_experts=2, num_experts_per_tok=2, sliding_window=None)
+    torch.manual_seed(0)
+    model = MixtralForCausalLM(config).eval()
+    weights, dense = model.state_dict(), base.state_dict()
+    for key in weights:
+        if key in dense:
+            weights[key] = dense[key]
+    for i in range(c.num_hidden_layers):
+        gate, up, down = (
+            dense[f"model.layers.{i}.mlp.{n}_proj.weight"] for n in ("gate", "up", "down")
+        )
+        more = {"experts.gate_up_proj": torch.stack([torch.cat([gate, up])] * 2),
+                "experts.down_proj": torch.stack([down] * 2)}  # fmt: skip
+        for name, tensor in more.items():
+            (key,) = [k for k in weights if k.startswith(f"model.layers.{i}.") and k.endswith(name)]
+            weights[key] = tensor
+    model.load_state_dict(weights)
+    model.tie_weights()
+    return harness.wrap(model, tiny.tokenizer)
+
+
+def test_a_token_of_another_thought_is_seen_where_tokens_are_routed(experts) -> None:
+    assert harness.judge(experts, harness.capture_text(experts, TEXT), steps=4).good
+    made = harness.judge(experts, asleep(experts), steps=4)
+    assert not made.good and "token 4 in layer 1" in made.reason, made
+
+
+def test_codes_are_near_to_their_own_tokens(tiny) -> None:
+    state = harness.capture_text(tiny, TEXT)
+    for quantizer in ("int8", "int4", "kivi"):
+        small, wrong = (harness.quantize_state(one, quantizer) for one in (state, asleep(tiny)))
+        assert harness.judge(tiny, small, steps=4).good, quantizer
+        made = harness.judge(tiny, wrong, steps=4)
+        assert not made.good, (quantizer, made.checks)
+
+
+def test_what_a_pruned_state_read_since_is_computed_again(tiny) -> None:
+    """Its later rows saw only what was kept: not those of a whole past, and not unasked either."""
+    small = harness.prune_state(tiny, harness.capture_text(tiny, TEXT), "snapkv", ratio=0.5)
+    gone_on = harness.resume(tiny, small, " what is k ?", steps=6)
+    "".join(gone_on)
+    grown = gone_on.state
+    assert harness.judge(tiny, grown, steps=4).good
+    layer = grown.layers[-1]
+    segment = layer.segments[-1]
+    value = segment.value.clone()
+    value[:, :, 2] = value[:, :, 1]
+    wrong = replace(layer, segments=(*layer.segments[:-1], replace(segment, value=value)))
+    made = harness.judge(tiny, replace(grown, layers=(*grown.layers[:-1], wrong)), steps=4)
+    assert not made.good and made.itself["verdict"] == "drifted", made.itself
 
 
 def test_a_batch_is_judged_row_by_row_and_its_padding_is_not(tiny):
