@@ -28,7 +28,7 @@ from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
 
 INTERVALS = ("low", "high", "delta_low", "delta_high")
 NUMBERS = ("nll", "kl", "key_error", "value_error", "margin")  # which rounding moves
-SAID = ("ids", "said", "exact", "contains", "regex", "divergence_step")  # follow from the tokens
+SAID = ("ids", "said", "exact", "contains", "divergence_step")  # follow from the tokens
 AGAIN = "the evaluation run again does not say this"
 Place = tuple[Any, ...]
 

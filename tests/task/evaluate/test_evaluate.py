@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.errors import InputProblem
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
+from harness.pipeline.questions import score
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate.budget import pareto
@@ -141,6 +143,14 @@ def test_a_needle_is_found_in_the_full_cache_and_its_depths_differ(harness) -> N
         ('{"context": "a", "question": "b", "expected": ""}', "expected is no text"),
         ('{"context": "a", "question": "b", "expected": "c", "exected": "d"}', "'exected'"),
         ('{"context": "a", "question": "b", "expected": "c", "regex": "("}', "regex"),
+        (
+            '{"context": "a", "question": "b", "expected": "c", "regex": "(a{60000}){60000}"}',
+            "too often",
+        ),
+        (
+            '{"context": "a", "question": "b", "expected": "c", "regex": "%s"}' % ("(" * 9000),
+            "recursion",
+        ),
     ],
 )
 def test_a_bad_line_is_named_by_its_number(harness, place, line: str, said: str) -> None:
@@ -224,6 +234,10 @@ def test_progress_is_there_until_the_record_is(harness, place, monkeypatch) -> N
         (" Dr. Jones", "Dr. Smith", 0, 0),
         (" Dr. Smith. He", "Dr. Smith.", 1, 1),
         (" . no", ". yes", 0, 0),
+        (" It is Paris.", "paris", 0, 1),
+        (" k IS 10", "K is 10", 0, 1),
+        (" anything", "", 0, 0),
+        (" anything", " \n", 0, 0),
     ],
 )
 def test_scores(said: str, expected: str, exact: int, contains: int) -> None:
@@ -231,9 +245,17 @@ def test_scores(said: str, expected: str, exact: int, contains: int) -> None:
 
 
 def test_a_pattern_is_searched_for() -> None:
+    """It says what is right, in place of the expected text: a stricter form too."""
     question = Question("c", "q", "ten", r"\b(10|ten)\b")
-    assert scores("it is 10 .", question)["regex"] == 1
-    assert scores("it is 110 .", question)["regex"] == 0
+    assert scores("it is 10 .", question) == {"exact": 0, "contains": 1}
+    assert scores("it is 110 .", question) == {"exact": 0, "contains": 0}
+    assert scores("ten", Question("c", "q", "ten", "^10$")) == {"exact": 1, "contains": 0}
+
+
+def test_a_pattern_that_never_ends_is_one_message(monkeypatch) -> None:
+    monkeypatch.setattr(score, "SECONDS", 0.05)
+    with pytest.raises(InputProblem, match=r"'\^\(a\|a\)\*\$' of a question takes more than"):
+        scores("a" * 60 + "!", Question("c", "q", "x", r"^(a|a)*$"))
 
 
 def test_intervals() -> None:
