@@ -1,12 +1,14 @@
 """`task=evaluate`: every cell with its interval, resumable, and a corrupted twin for what it claims."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from harness.errors import InputProblem
+from harness.pipeline.evaluation.answers import Asked
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 from harness.pipeline.questions import score
@@ -66,6 +68,54 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
     assert 'href="questions.jsonl"' in (done.folders[0] / "report.html").read_text()
     said = [json.loads(row) for row in (done.folders[0] / "answers.jsonl").read_text().splitlines()]
     assert len(said) == 4 * len(cells) and all("said" in row for row in said)
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_chat_template_is_what_the_library_renders_and_is_pruned_up_to_the_question(
+    session, when
+) -> None:
+    opened = session("task=evaluate", "tokenizer=chat", "prompt=recall", "steps=5")
+    question = Question("let k be 5 . the dog ran .", "what is k ?", "k is 5")
+    place = Asked.of(opened, question, when)
+    turns = [{"role": "user", "content": question.context + question.asked}]
+    render = partial(opened.loaded.tokenizer.apply_chat_template, return_dict=False)
+    whole = render(turns, add_generation_prompt=True)
+    assert [*place.ids, *place.follow] == whole
+    read = opened.loaded.tokenizer.decode(place.ids)
+    assert read.endswith("the dog ran .") if when == "after" else len(place.follow) == 1
+    assert place.prefix == 2, "the beginning and whose turn it is"
+    ended = render([*turns, {"role": "assistant", "content": question.expected}])
+    assert ended[: len(whole) + len(place.expected)] == [*whole, *place.expected]
+
+
+def test_a_chat_template_changes_what_is_asked_and_the_record_says_how(harness, place) -> None:
+    path = lines(place / "p.jsonl", 2)
+    asked = ("task=evaluate", "prompt=jsonl", f"prompt.path={path}", "task.prunes=[keep_last]",
+             "task.budgets=[0.5]", "steps=4")  # fmt: skip
+    plain, chat = harness(*asked), harness(*asked, "tokenizer=chat")
+    assert (plain.code, chat.code) == (0, 0), chat.out
+    around = [done.result["evaluation"]["around"] for done in (plain, chat)]
+    assert around[0] == {"before": "<bos>", "after": ""}
+    assert around[1] == {"before": "<bos><user>", "after": "<end><assistant>"}
+    one, two = ([r["value"] for r in rows_of(done) if r["measure"] == "nll"] for done in (plain, chat))  # fmt: skip
+    assert len(one) == 4 and all(a != b for a, b in zip(one, two, strict=True))
+
+
+def test_prompts_that_the_full_cache_fails_cannot_tell(harness, place) -> None:
+    """The twin: of the same answers the same prompts expect what is said."""
+    codes = {}
+    for expected in ("k is 10", "nothing of the kind"):
+        rows = [{"context": "let k be 10 .", "question": "what is k ?", "expected": expected}]
+        (place / "p.jsonl").write_text(json.dumps(rows[0]))
+        done = harness(
+            "task=evaluate", "prompt=jsonl", "prompt.path=p.jsonl", "task.prunes=[none]",
+            "task.quantizers=[int8]", "task.asked=[after]", "steps=4",
+        )  # fmt: skip
+        codes[done.result["evaluation"]["code"]] = done.result["reason"]
+    assert [*codes] == ["choice", "cannot_tell"]
+    told = "These prompts cannot tell: the full cache itself has 0 of 1 prompt right."
+    assert codes["cannot_tell"] == told and told in done.out and "safe choice" not in done.out
+    assert "safe choice:" not in (done.folders[0] / "report.html").read_text()
 
 
 def test_the_keys_of_the_chosen_policy_are_its_own_in_an_evaluation_too(compose) -> None:
