@@ -135,6 +135,12 @@ def left_out(lines: list[Row]) -> None:
     lines[:] = [line for line in lines if line["question"] != "2/after"]
 
 
+def coded(folder: Path) -> None:
+    result = record.read(folder / "result.json")
+    result["evaluation"]["code"] = "cannot_tell"
+    write_json(folder / "result.json", result)
+
+
 def asked(folder: Path) -> None:
     path = folder / "questions.jsonl"
     path.write_text(path.read_text().replace("what", "who", 1))
@@ -153,6 +159,7 @@ FORGED = {
     "a difference's interval": (rows(delta_low=-0.001), "contains: delta_low"),
     "bytes": (following(rows(kv_bytes=1.0)), "contains: kv_bytes"),
     "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
+    "a code": (coded, "evaluation.code"),
     "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
     "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
     "an answer twice": (answers(lambda lines: lines.append(lines[-1])), "answers.jsonl: answers"),
