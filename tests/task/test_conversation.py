@@ -345,13 +345,3 @@ def test_declared_turns_go_on_in_the_same_place(harness, place) -> None:
     rows = json.loads((again.folders[0] / "chat.json").read_text())
     assert rows[0]["recalled"] and rows[0]["turn"] == 2
     assert (place / "mine" / "turn-002").is_dir()
-
-
-def test_the_demonstration_is_never_played_into_a_chat(harness, place) -> None:
-    """Where nobody types and nothing is piped in: pytest's own stdin is `/dev/null`."""
-    options = ("task=chat", "out=mine", "steps=4", "task.naive=false", "task.verify=false")
-    assert harness(*options, "task.turns=[{ask: 'let k be 5 .'}]").code == 0
-    held = {p: p.read_bytes() for p in (place / "mine").rglob("*") if p.is_file()}
-    done = harness(*options)
-    assert done.code == 2 and "out=mine is not empty" in done.out and "task.turns=" in done.out
-    assert held == {p: p.read_bytes() for p in (place / "mine").rglob("*") if p.is_file()}
