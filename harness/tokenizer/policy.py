@@ -30,6 +30,9 @@ class Encoded:
     turns: tuple[dict[str, str], ...] = field(default=())
 
 
+Exchange = tuple[Encoded, Encoded, Encoded]
+
+
 class Encoder(ABC):
     """A policy: which ids a text becomes. settings: an option of `tokenizer`."""
 
@@ -45,6 +48,16 @@ class Encoder(ABC):
         """Ids of a text that goes on from a restored state: nothing is put before it."""
         ids = plain(tokenizer, text)
         return Encoded(ids, text, self.settings.name, account(tokenizer, ids, {}))
+
+    def exchange(self, tokenizer: Any, context: str, question: str, answer: str) -> Exchange:
+        """Ids of a context, of a question after it and of an answer to both, which joined are what is
+        sent. Raises InputProblem and UnsupportedModel as `encode` does."""
+        apart = "" if question[-1:].isspace() else " "
+        return (
+            explained(tokenizer, self.encode(tokenizer, context, ())),
+            explained(tokenizer, self.continuation(tokenizer, question)),
+            explained(tokenizer, self.continuation(tokenizer, apart + answer.lstrip())),
+        )
 
 
 def encoder(policy: str | TokenizerConfig) -> Encoder:

@@ -134,6 +134,15 @@ def test_rope_and_epsilon_are_read_from_the_modules(compose) -> None:
     assert identity.documents(other)["layer_norm"] != before["layer_norm"]
 
 
+def test_a_scaled_rotation_is_another_identity(compose) -> None:
+    """YaRN and LongRoPE multiply sine and cosine too: the frequencies alone do not tell it."""
+    loaded = load(compose, "model=tiny")
+    before, other = identity.documents(loaded.model), copy.deepcopy(loaded.model)
+    other.model.rotary_emb.attention_scaling *= 1.1
+    (found,) = differences(before, identity.documents(other), "float32", "float32")
+    assert found.field.startswith("attention_scaling")
+
+
 def test_learned_positions_belong_to_positions(compose) -> None:
     loaded = load(compose, "model=tiny_gpt2")
     other = copy.deepcopy(loaded.model)

@@ -28,6 +28,18 @@ def test_a_damaged_value_or_logit_breaks_the_proof(captured):
     assert proof(session.loaded, other)
 
 
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_the_last_token_s_keys_and_values_are_each_held_against_the_replay(captured, part):
+    """Which makes both anew, so that no logit says what the stored ones are."""
+    session, made = captured("text='let k be 5 . what is k ?'")
+
+    def last(tensor):
+        return torch.cat([tensor[:, :, :-1], tensor[:, :, -1:] + 0.01 * tensor.std()], 2)
+
+    found = proof(session.loaded, edit.layers(made.state, **{part: last}, only=1))
+    assert [difference.field for difference in found] == ["proof: its keys and values"]
+
+
 def test_the_state_is_only_read(captured):
     session, made = captured("text='let k be 5 . what is k ?'")
     before = [(name, t.clone()) for name, t in made.state.tensors()]

@@ -14,6 +14,7 @@ from harness.cache.registry import decoder
 from harness.config import CacheConfig, SaveConfig
 from harness.errors import ConfigProblem, InputProblem, SnapshotInvalid
 from harness.pipeline.prune import moves
+from harness.prune.base import gathered
 from harness.prune.positions import reindexed
 from harness.prune.registry import policy
 from harness.save import registry, store
@@ -210,6 +211,14 @@ def test_whole_tokens_cannot_be_chosen_where_heads_differ():
         policy(settings("knorm", per_head=False)).prune(small)
     again = policy(settings("keep_last", tokens=2)).prune(small)  # by rank, head by head
     assert torch.equal(again.layers[0].positions, small.layers[0].positions[..., -2:])
+
+
+def test_an_empty_place_beside_padding_leaves_positions_in_order():
+    """The first head keeps padding and fills a place, the second holds real tokens alone."""
+    layer = by_hand(torch.rand(1, 2, 6, 4), lengths=[5]).layers[0]
+    small = gathered(layer, torch.tensor([[[-1, 0, 4, 5], [2, 3, 4, 5]]]))
+    assert small.positions.tolist() == [[[-2, -1, 3, 4], [1, 2, 3, 4]]]
+    assert not small.key[0, 0, 0].any() and torch.equal(small.key[0, 0, 2:], layer.key[0, 0, 4:])
 
 
 def test_a_manifest_says_the_format_it_needs(tmp_path):

@@ -192,6 +192,16 @@ def test_keys_turn_as_the_model_itself_would_turn_them(architecture):
         assert error(by_one, there.double()) > 1e-2 * float(there.abs().max())
 
 
+def test_frequencies_that_follow_the_length_are_refused_where_they_have_changed():
+    """Near the start these keys turn as any do: the largest position that matters is asked too."""
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    loaded = build.__wrapped__(rope_parameters=rope, max_position_embeddings=16)
+    near = turns(loaded.model, lambda p: keys_alone(loaded, 5, p), 12)
+    assert {turn.layout for turn in near} == {"half"}
+    with pytest.raises(UnsupportedModel, match="depend on the length"):
+        turns(loaded.model, lambda p: keys_alone(loaded, 5, p), 60)
+
+
 def test_learned_positions_are_refused_and_alibi_needs_no_turning():
     loaded = build("gpt2")
     whole = take(loaded, [ids_of(20)]).state

@@ -93,6 +93,16 @@ def test_quantizing_changes_nothing_it_is_given_and_says_what_it_did(llama, name
     assert proof(llama, small) == []
 
 
+@pytest.mark.parametrize("name", names())
+def test_the_most_recent_tokens_stay_as_they_are_and_no_more(llama, name: str) -> None:
+    state = captured(llama)
+    for layer, whole in zip(quantized(state, name, recent=7).layers, state.layers, strict=True):
+        *coded, plain = layer.segments
+        assert all(s.coded for s in coded) and not plain.coded and plain.tokens == 7
+        assert torch.equal(plain.key, whole.key[:, :, -7:])
+        assert torch.equal(plain.value, whole.value[:, :, -7:])
+
+
 def test_an_undeclared_quantizing_is_incoherent(llama) -> None:
     small = quantized(captured(llama), "int8")
     silent = small.document("kv_format", quantized=None)

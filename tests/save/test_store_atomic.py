@@ -301,6 +301,26 @@ def test_without_an_atomic_exchange_a_crash_is_recovered(tmp_path):
     assert_same(OLD, store.load(tmp_path / "s")[0])
 
 
+def test_the_folder_and_those_in_it_are_synced_before_the_rename(tmp_path, monkeypatch):
+    """Else a power cut leaves a snapshot under its name without the files in it."""
+    synced, publish, honest = [], atomic._publish, os.fsync
+
+    def noted(handle):
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+        honest(handle)
+
+    def published(temporary, *rest):
+        assert {temporary, temporary / "tokenizer"} <= {*synced}
+        publish(temporary, *rest)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(atomic, "_publish", published)
+    with atomic.directory(tmp_path / "s", sync=True) as growing:
+        (growing.path / "tokenizer").mkdir()
+        (growing.path / "tokenizer" / "a").write_text("whole")
+        growing.finished(growing.path / "tokenizer" / "a")
+
+
 def test_the_parent_directory_is_synced_after_the_rename(tmp_path, monkeypatch):
     """Else a power cut forgets the name, and with it the whole snapshot."""
     events = []

@@ -19,6 +19,7 @@ TWINS = {
     "version": (lambda s: s.document("kv_format", version=7), "K/V format 7"),
     "dtype": (lambda s: s.document("kv_format", dtype="float16"), "format document says"),
     "mask": (lambda s: replace(s, attention_mask=s.attention_mask.flip(1) * torch.arange(s.tokens).flip(0)[None].clamp(max=1)), "hides a token"),
+    "cache at older places": (lambda s: edit.select(s, torch.arange(s.tokens), lambda p: p - 1), "the last position is not next_position - 1"),
     "cursor": (lambda s: replace(s, next_position=s.next_position + 1), "next_position"),
     "cache behind": (lambda s: edit.select(s, torch.arange(s.tokens - 1)), "no pruning is recorded"),
     "buffer": (lambda s: replace(s, token_ids=s.token_ids.flip(1)), "recorded prefix"),

@@ -161,3 +161,13 @@ def test_a_model_without_a_template_is_told_so(harness):
 def test_an_answer_is_judged_as_that_of_a_prompt(answer, expected, right):
     """An expected answer of several words, or with its full stop, is one too; a part of another number is not."""
     assert task._recalled(answer, expected) is right
+
+
+def test_the_demonstration_is_never_played_into_a_chat(harness, place) -> None:
+    """Where nobody types and nothing is piped in: pytest's own stdin is `/dev/null`."""
+    options = ("task=chat", "out=mine", "steps=4", "task.naive=false", "task.verify=false")
+    assert harness(*options, "task.turns=[{ask: 'let k be 5 .'}]").code == 0
+    held = {p: p.read_bytes() for p in (place / "mine").rglob("*") if p.is_file()}
+    done = harness(*options)
+    assert done.code == 2 and "out=mine is not empty" in done.out and "task.turns=" in done.out
+    assert held == {p: p.read_bytes() for p in (place / "mine").rglob("*") if p.is_file()}

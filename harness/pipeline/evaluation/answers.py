@@ -20,7 +20,7 @@ from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.snapshot.state import State
-from harness.tokenizer.policy import continuation, encode
+from harness.tokenizer.policy import decode, encoder
 from harness.tokenizer.shown import record
 
 SHOWN = "said_shown"  # of an answer, where some of its ids have no text: what was said with their numbers
@@ -43,16 +43,24 @@ class Asked:
         """After: the question follows the pruning. Before: it is pruned with the context, but for its
         last token, which is fed to what was kept. Raises InputProblem when it is too long."""
         cfg, tokenizer = session.cfg, session.loaded.tokenizer
-        policy = "explicit" if cfg.tokenizer.name == "chat" else cfg.tokenizer
-        context = encode(policy, tokenizer, question.context)
-        asks = continuation(policy, tokenizer, question.asked).ids
-        apart = "" if question.question[-1:].isspace() else " "
-        says = continuation(policy, tokenizer, apart + question.expected.lstrip()).ids
-        ids = context.ids
-        if when == "before":
-            ids, asks = (*ids, *asks[:-1]), asks[-1:]
-        check_length(session.loaded, len(ids), len(asks) + max(len(says), cfg.steps))
-        return cls(ids, context.prefix, asks, says)
+        policy = encoder(cfg.tokenizer)
+        texts = question.context, question.asked, question.expected
+        context, asks, says = policy.exchange(tokenizer, *texts)
+        cut = len(context.ids) if when == "after" else -1
+        whole = context.ids + asks.ids
+        ids, follow = whole[:cut], whole[cut:]
+        check_length(session.loaded, len(ids), len(follow) + max(len(says.ids), cfg.steps))
+        return cls(ids, context.prefix, follow, says.ids)
+
+
+def around(session: Session, question: Question) -> dict[str, str]:
+    """What the tokenizer policy writes before the context and after the question."""
+    tokenizer, policy = session.loaded.tokenizer, encoder(session.cfg.tokenizer)
+    context, asks, _ = policy.exchange(
+        tokenizer, question.context, question.asked, question.expected
+    )
+    before = decode(tokenizer, context.ids[: context.prefix])
+    return {"before": before, "after": asks.text.partition(question.asked.strip())[2]}
 
 
 def soundness(session: Session, question: Question, when: str) -> Soundness:

@@ -8,7 +8,7 @@ from typing import Any
 from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 from harness.snapshot.result import CELL
 
-SHARES = ("exact", "contains", "regex")
+SHARES = ("exact", "contains")
 MEANS = ("nll", "kl", "divergence_step", "key_error", "value_error")
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0}
 

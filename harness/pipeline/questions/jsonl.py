@@ -1,15 +1,22 @@
 """`prompt=jsonl`: questions of your own, one JSON object a line: `context`, `question`, `expected`, and
-`regex` where an answer may be right in more than one form."""
+`regex` where an answer that matches it is right, in place of one that has the expected text in it."""
 
 import json
 import re
+from math import prod
 from typing import Any
+
+import regex
 
 from harness.config import PromptConfig, utf8
 from harness.errors import InputProblem
 from harness.pipeline.questions.question import Question
 
 NEEDED, ALLOWED = ("context", "question", "expected"), ("regex",)
+LONG, COUNTS = (
+    10_000,
+    1_000_000,
+)  # characters of a regex; all of its counted repeats, one inside another
 
 
 def questions(prompt: PromptConfig, tokenizer: Any) -> list[Question]:
@@ -57,9 +64,14 @@ def _question(line: str) -> Question:
             raise ValueError(f"{key} is no text, or empty")
     pattern = row.get("regex")
     if pattern is not None:
+        counts = re.findall(r"\{\s*(?:\d*\s*,\s*)?(\d+)", pattern[:LONG])
+        if len(pattern) > LONG or prod(int(n[:9]) or 1 for n in counts) > COUNTS:
+            raise ValueError(
+                "regex is too long, or repeats too often"
+            )  # compiled, it fills the memory
         try:
-            re.compile(pattern)
-        except re.error as problem:
+            regex.compile(pattern)
+        except (regex.error, RecursionError) as problem:
             raise ValueError(f"regex: {problem}") from None
     return Question(row["context"], row["question"], row["expected"], pattern)
 

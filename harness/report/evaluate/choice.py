@@ -4,14 +4,14 @@ from math import expm1
 from typing import Any
 
 from harness.machine import many
-from harness.snapshot.cells import RIGHT, WORSE, best, full, good, is_full, name, nearest
+from harness.snapshot.cells import RIGHT, WORSE, best, full, good, is_full, name, nearest, tells
 from harness.snapshot.result import CELL
 
 SAFE = (
     "by right answers it is not measurably worse than the full cache and "
     f"less than {100 * WORSE:g} percentage points below it"
 )  # what a cell is chosen for
-CHOICE, NO_CHOICE = "Smallest safe choice", "No safe choice"
+CHOICE, NO_CHOICE, CANNOT = "Smallest safe choice", "No safe choice", "these prompts cannot tell"
 FEW = 20  # prompts; what is said of fewer begins with how many they are
 BLIND = 0.1  # share of answers that could be lost unseen, from which on what is said of safety begins with that
 BARELY = 0.05  # of a difference: an interval that ends nearer to 0 hangs on a prompt or two
@@ -28,9 +28,9 @@ def conclusion(rows: list[Row]) -> str:
     something else is to be said against that cell, or it was asked otherwise too, a sentence each."""
     right = [r for r in rows if r["measure"] == RIGHT]
     whole, winner = full(rows), best(right)
-    prompts = many(whole["n"], "prompt")
-    if not whole["value"]:
-        return f"Nothing can be told: the full cache answers none of {prompts}, so there is nothing to lose."
+    if not tells(rows):
+        told = _cannot(whole)
+        return f"{told[0].upper()}{told[1:]}"
     several = len({r["asked"] for r in right}) > 1
     when = f" where the question is asked {whole['asked']} pruning" * several
     if winner is None:
@@ -51,15 +51,15 @@ def conclusion(rows: list[Row]) -> str:
 def pills(rows: list[Row]) -> list[dict[str, str]]:
     """What stands above the page, as `html.page` has it: the cell to choose, or that there is none; nothing where
     there was none to choose from."""
-    whole, winner = full(rows), best(rows)
+    winner = best(rows)
     if winner and blind(winner):
         said = f"{name(winner)}: {hits(winner)} of {winner['n']} right"
         return [{"text": said, "kind": "fair", "sign": "?"}]
     if winner:
         said = f"{name(winner)}: {100 * winner['value']:.3g}% right"
         return [{"text": said, "kind": "good", "sign": "\u2713"}]
-    if not whole["value"]:
-        return [{"text": "nothing to lose", "kind": "soft", "sign": "?"}]
+    if not tells(rows):
+        return [{"text": CANNOT, "kind": "soft", "sign": "?"}]
     others = any(not is_full(row) for row in rows)
     return [{"text": NO_CHOICE.lower(), "kind": "fair", "sign": "\u2013"}] * others
 
@@ -95,6 +95,9 @@ def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
         alike = [row for row in there if _same(row, chosen, ALIKE)]
         if asked == chosen["asked"] or not alike:
             continue
+        if not tells(there):
+            said.append(f"Asked {asked} pruning, {_cannot(full(there))}")
+            continue
         safe = best(there)
         if best(right):
             told = f"it has {_told(alike[0], there)}"
@@ -111,6 +114,12 @@ def _otherwise(right: list[Row], chosen: Row | None) -> list[str]:
             told = f"no cell is safe either, and the nearest is {name(near)} ({_told(near, there)})"
         said.append(f"Asked {asked} pruning, {told}.")
     return said
+
+
+def _cannot(whole: Row) -> str:
+    """That the full cache fails most of the prompts."""
+    prompts = many(whole["n"], "prompt")
+    return f"{CANNOT}: the full cache itself has {hits(whole)} of {prompts} right."
 
 
 def _by(count: int, said: str) -> str:

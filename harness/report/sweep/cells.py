@@ -12,7 +12,7 @@ from harness.report.evaluate import page as evaluate
 from harness.report.html import cell, section
 from harness.report.picture import plots
 from harness.report.sweep.variation import group, varied
-from harness.snapshot.cells import best, full, is_full, name
+from harness.snapshot.cells import best, full, is_full, name, tells
 from harness.snapshot.objective import ANSWERS
 from harness.snapshot.result import CELL, ROWS
 
@@ -58,9 +58,11 @@ def conclusion(folder: Path, points: list[Row]) -> str:
     known = evaluations(folder, points)
     if not known:
         return ""
-    tables = [rows for rows in known.values() if full(rows)["value"]]
+    tables = [*filter(tells, known.values())]
     if not tables:
-        return "Nothing can be told: the full cache answers none of the prompts of any point."
+        return (
+            "These prompts cannot tell: in no point does the full cache itself answer half of them."
+        )
     winners = [*map(_winner, tables)]
     most = Counter(name(w) if w else NONE for w in winners).most_common()
     many = machine.many(len(known), "point")
@@ -69,11 +71,13 @@ def conclusion(folder: Path, points: list[Row]) -> str:
         said = f"{most[0][0]} in {'each of ' * (len(tables) > 1)}{many}"
     far = choice.reach([*filter(None, winners)])
     axes = varied(points)
-    mute = [p for p in points if (rows := known.get(p["point"])) and not full(rows)["value"]]
+    mute = [p for p in points if (rows := known.get(p["point"])) and not tells(rows)]
     told = [f"{choice.CHOICE}{far}: {said}."]
     if mute:
         where = _where(mute, points, axes)
-        told.append(f"Nothing can be told of {where}: the full cache answers none there.")
+        told.append(
+            f"The prompts of {where} cannot tell: the full cache itself fails most of them."
+        )
     told.append(
         f"The full cache answers {_spread([*map(full, tables)])}{' elsewhere' * bool(mute)}."
     )

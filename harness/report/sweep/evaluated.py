@@ -30,8 +30,8 @@ def completed(folder: Path, rows: list[Row]) -> list[Row]:
 
 
 def _cell(table: Path) -> Row:
-    """What the evaluation of this table comes to, no cell where the full cache answers nothing or is alone; nothing
-    where it is no evaluation."""
+    """What the evaluation of this table comes to, no cell where its prompts cannot tell or the full cache is alone;
+    nothing where it is no evaluation."""
     try:
         rows = json.loads(table.read_text("utf-8"))
         safe = best(rows)
@@ -78,7 +78,7 @@ def words(rows: list[Row], axes: list[str]) -> str:
         return f"nothing to choose in {machine.many(len(asked), 'point')}" * bool(asked)
     safe, best = sum(row[SAFE] for row in some), chosen(rows, axes)
     told = f"{safe or 'none'} of {len(some)} safe"
-    if mute := len(asked) - len(some):  # the full cache has no right answer there
+    if mute := len(asked) - len(some):  # the full cache fails most prompts there
         told += f" ({mute} cannot tell)"
     if best:
         ends = (of(row[RIGHT] for row in best) for of in (min, max))

@@ -150,7 +150,10 @@ def compare(
             *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys),
         )
         if again.get("task") == "evaluate" and recorded.get("verdict") == again.get("verdict"):
-            judged_here += ("reason",)  # it follows from the record's own answers
+            judged_here += (
+                "reason",
+                "evaluation.code",
+            )  # which follow from the record's own answers
         apart = elsewhere.Apart(judged_here, MEASURED)
         yield from elsewhere.leaves(recorded, again, apart, another(changed))
     for own in (derivation.sentence, derivation.figures, derivation.machine):

@@ -21,6 +21,7 @@ from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
 from harness.report.evaluate.page import conclusion, name
 from harness.snapshot import record as records
+from harness.snapshot.cells import code
 from harness.snapshot.result import CELL, ROWS, UNJUDGED, finite
 from harness.task.audit.derivation import ALONE, ours, prints, words
 from harness.task.audit.finding import Finding
@@ -28,7 +29,7 @@ from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
 
 INTERVALS = ("low", "high", "delta_low", "delta_high")
 NUMBERS = ("nll", "kl", "key_error", "value_error", "margin")  # which rounding moves
-SAID = ("ids", "said", "exact", "contains", "regex", "divergence_step")  # follow from the tokens
+SAID = ("ids", "said", "exact", "contains", "divergence_step")  # follow from the tokens
 AGAIN = "the evaluation run again does not say this"
 Place = tuple[Any, ...]
 
@@ -102,6 +103,9 @@ def _following(
         told = replace(told, answers=lines)
     free = () if ours else INTERVALS
     yield from _rows(told.rows, finite(told.averages), exact, free, "not what its answers give")
+    known = (told.result.get("evaluation") or {}).get("code")  # none in older records
+    if known not in (None, now := code(told.averages)):
+        yield Finding("evaluation.code", known, now, "not what its answers give")
     if told.result.get("verdict") == UNJUDGED:
         reason, said = told.result.get("reason"), conclusion(told.averages)
         if reason != said and (ours or words(reason) == words(said)):

@@ -63,6 +63,11 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         talk = Conversation(line, dialogue, pauses, terminal, steps)
         talk.hold()
         return concluded(talk, folder)
+    if cfg.out and not declared and any(pauses.folder.glob("*")):  # it is somebody's
+        raise InputProblem(
+            f"out={cfg.out} is not empty, and nothing comes from stdin: the demonstration needs a new "
+            "place. Give another out=DIR, pipe in what to ask, or type it: task.turns=[{ask: '...'}]."
+        )
     return _scripted(line, dialogue, turns[0 if newest else earlier :], pauses, folder)
 
 

@@ -14,7 +14,7 @@ from harness.config import CacheConfig, Config, sibling
 from harness.config.option import NAMES, shared
 from harness.errors import ConfigProblem
 from harness.pipeline.evaluation import ask, identity
-from harness.pipeline.evaluation.answers import soundness
+from harness.pipeline.evaluation.answers import around, soundness
 from harness.pipeline.evaluation.cells import Cells
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.rows import averages, called
@@ -23,6 +23,7 @@ from harness.pipeline.questions import check_kind, questions
 from harness.pipeline.session import Session
 from harness.progress import over
 from harness.report.terminal.console import Say
+from harness.snapshot.cells import code
 from harness.snapshot.manifest import model_rows
 from harness.snapshot.result import UNJUDGED, UNSOUND
 
@@ -58,7 +59,13 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     from harness.report.evaluate import page as evaluate
 
     served = {"cache": {"served": ", ".join(sorted(cells.served))}} if cells.served else {}
-    size = {"questions": len(asking), "cells": len(cells.every), "resumed": before}
+    done = {
+        "code": code(rows),
+        "questions": len(asking),
+        "cells": len(cells.every),
+        "resumed": before,
+        "around": around(session, asking[0]),
+    }
     outcome = finish_table(
         session,
         "evaluate",
@@ -68,7 +75,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         evaluate.conclusion(rows) if plain.sound else plain.reason,
         list(evaluate.SHOWN),
         children=evaluate.children(rows),
-        record={**served, "evaluation": size, "soundness": plain.document(), "elements": model},
+        record={**served, "evaluation": done, "soundness": plain.document(), "elements": model},
         shown_rows=evaluate.shown(rows),
     )
     progress.end()

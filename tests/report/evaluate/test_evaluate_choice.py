@@ -3,6 +3,7 @@
 from harness.report import html
 from harness.report.evaluate.choice import conclusion, pills
 from harness.report.evaluate.page import surprised
+from harness.snapshot.cells import best, code, nearest
 
 FULL = {"prune": "none", "quantize": "none", "budget": 1.0, "cache": "auto", "asked": "after"}
 
@@ -13,12 +14,15 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
         gap = {"delta": 0.0, "delta_low": -0.34, "delta_high": 0.0}
         return {**place, "measure": "contains", "value": value, "n": 8, "kv_bytes": kv_bytes, **gap}
 
-    nothing = [row("none", 0.0, 100), row("random", 0.0, 10)]
-    assert (
-        conclusion(nothing)
-        == "Nothing can be told: the full cache answers none of 8 prompts, so there is nothing to lose."
-    )
-    assert [pill["kind"] for pill in pills(nothing)] == ["soft"]
+    for share in (0.0, 0.375):
+        few = [row("none", share, 100), row("random", share, 10)]
+        assert best(few) is None and nearest(few) is None and code(few) == "cannot_tell"
+        told = f"These prompts cannot tell: the full cache itself has {8 * share:g} of 8 prompts right."
+        assert conclusion(few) == told
+        (pill,) = pills(few)
+        assert (pill["kind"], pill["text"]) == ("soft", "these prompts cannot tell")
+    half = [row("none", 0.5, 100), row("random", 0.5, 10)]
+    assert code(half) == "choice" and code(half[:1]) == "full_cache_alone"
     right = [row("none", 1.0, 100), row("random", 1.0, 10)]
     assert conclusion(right) == (
         "By 8 prompts, smallest safe choice: random 10% (8 of 8 right, 10% of the bytes). "
@@ -57,6 +61,9 @@ def test_a_conclusion_names_the_smallest_safe_cell_in_two_short_sentences() -> N
     head = "By 8 prompts, smallest safe choice where the question is asked after pruning: random 10% (8 of 8 right"
     assert both.startswith(head)
     assert both.endswith(" Asked before pruning, it has 4 of 8 right, 8 with the full cache.")
+    mute = [before[0] | {"value": 0.25}, before[1]]
+    told = " Asked before pruning, these prompts cannot tell: the full cache itself has 2 of 8 prompts right."
+    assert conclusion([*right, *mute]).endswith(told)
     worse = [before[0], {**before[1], "delta": -0.5, "delta_low": -0.8, "delta_high": -0.2}]
     none = (
         " Asked before pruning, it has 4 of 8 right, 8 with the full cache; no cell is safe there."

@@ -1,15 +1,14 @@
 """`task=evaluate`: every cell with its interval, resumable, and a corrupted twin for what it claims."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
+from harness.pipeline.evaluation.answers import Asked
 from harness.pipeline.evaluation.progress import Progress
-from harness.pipeline.evaluation.statistics import mean, paired, paired_shares, share
 from harness.pipeline.questions.question import Question
-from harness.pipeline.questions.score import scores
 from harness.report.evaluate.budget import pareto
 
 SMALL = ("task=evaluate", "prompt=recall", "prompt.distance=32", "steps=5")
@@ -64,6 +63,54 @@ def test_every_cell_is_there_with_its_interval_and_the_full_cache(harness, place
     assert 'href="questions.jsonl"' in (done.folders[0] / "report.html").read_text()
     said = [json.loads(row) for row in (done.folders[0] / "answers.jsonl").read_text().splitlines()]
     assert len(said) == 4 * len(cells) and all("said" in row for row in said)
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_chat_template_is_what_the_library_renders_and_is_pruned_up_to_the_question(
+    session, when
+) -> None:
+    opened = session("task=evaluate", "tokenizer=chat", "prompt=recall", "steps=5")
+    question = Question("let k be 5 . the dog ran .", "what is k ?", "k is 5")
+    place = Asked.of(opened, question, when)
+    turns = [{"role": "user", "content": question.context + question.asked}]
+    render = partial(opened.loaded.tokenizer.apply_chat_template, return_dict=False)
+    whole = render(turns, add_generation_prompt=True)
+    assert [*place.ids, *place.follow] == whole
+    read = opened.loaded.tokenizer.decode(place.ids)
+    assert read.endswith("the dog ran .") if when == "after" else len(place.follow) == 1
+    assert place.prefix == 2, "the beginning and whose turn it is"
+    ended = render([*turns, {"role": "assistant", "content": question.expected}])
+    assert ended[: len(whole) + len(place.expected)] == [*whole, *place.expected]
+
+
+def test_a_chat_template_changes_what_is_asked_and_the_record_says_how(harness, place) -> None:
+    path = lines(place / "p.jsonl", 2)
+    asked = ("task=evaluate", "prompt=jsonl", f"prompt.path={path}", "task.prunes=[keep_last]",
+             "task.budgets=[0.5]", "steps=4")  # fmt: skip
+    plain, chat = harness(*asked), harness(*asked, "tokenizer=chat")
+    assert (plain.code, chat.code) == (0, 0), chat.out
+    around = [done.result["evaluation"]["around"] for done in (plain, chat)]
+    assert around[0] == {"before": "<bos>", "after": ""}
+    assert around[1] == {"before": "<bos><user>", "after": "<end><assistant>"}
+    one, two = ([r["value"] for r in rows_of(done) if r["measure"] == "nll"] for done in (plain, chat))  # fmt: skip
+    assert len(one) == 4 and all(a != b for a, b in zip(one, two, strict=True))
+
+
+def test_prompts_that_the_full_cache_fails_cannot_tell(harness, place) -> None:
+    """The twin: of the same answers the same prompts expect what is said."""
+    codes = {}
+    for expected in ("k is 10", "nothing of the kind"):
+        rows = [{"context": "let k be 10 .", "question": "what is k ?", "expected": expected}]
+        (place / "p.jsonl").write_text(json.dumps(rows[0]))
+        done = harness(
+            "task=evaluate", "prompt=jsonl", "prompt.path=p.jsonl", "task.prunes=[none]",
+            "task.quantizers=[int8]", "task.asked=[after]", "steps=4",
+        )  # fmt: skip
+        codes[done.result["evaluation"]["code"]] = done.result["reason"]
+    assert [*codes] == ["choice", "cannot_tell"]
+    told = "These prompts cannot tell: the full cache itself has 0 of 1 prompt right."
+    assert codes["cannot_tell"] == told and told in done.out and "safe choice" not in done.out
+    assert "safe choice:" not in (done.folders[0] / "report.html").read_text()
 
 
 def test_the_keys_of_the_chosen_policy_are_its_own_in_an_evaluation_too(compose) -> None:
@@ -141,6 +188,14 @@ def test_a_needle_is_found_in_the_full_cache_and_its_depths_differ(harness) -> N
         ('{"context": "a", "question": "b", "expected": ""}', "expected is no text"),
         ('{"context": "a", "question": "b", "expected": "c", "exected": "d"}', "'exected'"),
         ('{"context": "a", "question": "b", "expected": "c", "regex": "("}', "regex"),
+        (
+            '{"context": "a", "question": "b", "expected": "c", "regex": "(a{60000}){60000}"}',
+            "too often",
+        ),
+        (
+            '{"context": "a", "question": "b", "expected": "c", "regex": "%s"}' % ("(" * 9000),
+            "recursion",
+        ),
     ],
 )
 def test_a_bad_line_is_named_by_its_number(harness, place, line: str, said: str) -> None:
@@ -204,73 +259,6 @@ def test_progress_is_there_until_the_record_is(harness, place, monkeypatch) -> N
     again = harness(*given)
     assert again.code == 0 and again.result["evaluation"]["resumed"] == 4, again.out
     assert not list(place.glob("runs/.evaluate/*.jsonl"))
-
-
-@pytest.mark.parametrize(
-    "said, expected, exact, contains",
-    [
-        (" k is 10 . the bird", "k is 10", 1, 1),
-        ("k  is 10", "k is 10", 1, 1),
-        (" well k is 10 .", "k is 10", 0, 1),
-        (" k is 101 .", "k is 10", 0, 0),
-        (" m is 10 .", "k is 10", 0, 0),
-        (" 3.5\nnext", "3.5", 1, 1),
-        ("", "k is 10", 0, 0),
-        (" 10.5 .", "10", 0, 0),
-        (" -10", "10", 0, 0),
-        (" 10,000", "10", 0, 0),
-        (" 1,500", "500", 0, 0),
-        (" 9,10, 9-10", "10", 0, 1),
-        (" Dr. Jones", "Dr. Smith", 0, 0),
-        (" Dr. Smith. He", "Dr. Smith.", 1, 1),
-        (" . no", ". yes", 0, 0),
-    ],
-)
-def test_scores(said: str, expected: str, exact: int, contains: int) -> None:
-    assert scores(said, Question("c", "q", expected)) == {"exact": exact, "contains": contains}
-
-
-def test_a_pattern_is_searched_for() -> None:
-    question = Question("c", "q", "ten", r"\b(10|ten)\b")
-    assert scores("it is 10 .", question)["regex"] == 1
-    assert scores("it is 110 .", question)["regex"] == 0
-
-
-def test_intervals() -> None:
-    for hits in ([1.0] * 12, [0.0] * 12, [1.0, 0.0] * 6):
-        found = share(hits)
-        assert 0 <= found["low"] <= found["value"] <= found["high"] <= 1
-        assert found["high"] - found["low"] > 0.2
-    wide, narrow = mean([0.0, 1.0] * 3), mean([0.0, 1.0] * 300)
-    assert wide["high"] - wide["low"] > 5 * (narrow["high"] - narrow["low"])
-    better = paired([0.9, 1.9, 2.9], [1.0, 2.0, 3.0])  # always the same: no doubt at all
-    assert better["delta"] == pytest.approx(-0.1) and better["delta_high"] < 0
-
-
-def test_a_difference_of_shares_is_as_doubtful_as_its_prompts_are_few() -> None:
-    few, many = paired_shares([1.0] * 4, [1.0] * 4), paired_shares([1.0] * 400, [1.0] * 400)
-    assert few["delta"] == many["delta"] == 0
-    assert few["delta_low"] < -0.4 and -0.01 < many["delta_low"] < 0
-    assert (paired([1.0] * 4, [1.0] * 4)["delta_low"]) == 0  # what bootstrap alone would say
-    got = paired_shares([1.0] * 14 + [0.0] * 6, [1.0] * 16 + [0.0] * 4)
-    assert got["delta"] == pytest.approx(-0.1)
-    assert -0.35 < got["delta_low"] < -0.2 and 0 < got["delta_high"] < 0.12
-    worse = paired_shares([0.0] * 30, [1.0] * 30)
-    assert worse["delta"] == worse["delta_low"] == -1 and worse["delta_high"] < -0.7
-
-
-def test_few_prompts_bound_a_mean_as_wide_as_they_are_few() -> None:
-    one = mean([0.7])
-    assert (one["value"], one["low"], one["high"]) == (0.7, None, None)
-    assert paired([0.7], [0.5])["delta_low"] is None
-    draw = torch.Generator().manual_seed(3)
-    samples = torch.randn(300, 5, dtype=torch.float64, generator=draw)
-    bounds = [mean(sample.tolist()) for sample in samples]
-    inside = sum(b["low"] <= 0 <= b["high"] for b in bounds) / len(bounds)
-    drawn = torch.randint(5, (2000, 5), generator=draw)
-    plain = samples[:, drawn].mean(2).quantile(torch.tensor([0.025, 0.975]).double(), dim=1)
-    alone = ((plain[0] <= 0) & (plain[1] >= 0)).double().mean()  # percentiles as they are
-    assert alone < 0.86 < 0.89 < inside < 0.99
 
 
 def test_the_front_holds_what_nothing_smaller_matches() -> None:

@@ -83,9 +83,10 @@ def rows(**values: Any) -> Callable[[Path], None]:
     return apply
 
 
-def said(folder: Path, reason: str) -> None:
+def said(folder: Path, reason: str, block: str = "") -> None:
     result = record.read(folder / "result.json")
-    write_json(folder / "result.json", {**result, "reason": reason})
+    (result[block] if block else result).update({"code" if block else "reason": reason})
+    write_json(folder / "result.json", result)
 
 
 def following(edit: Callable[[Path], None]) -> Callable[[Path], None]:
@@ -153,6 +154,7 @@ FORGED = {
     "a difference's interval": (rows(delta_low=-0.001), "contains: delta_low"),
     "bytes": (following(rows(kv_bytes=1.0)), "contains: kv_bytes"),
     "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
+    "a code": (lambda f: said(f, "cannot_tell", "evaluation"), "evaluation.code"),
     "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
     "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
     "an answer twice": (answers(lambda lines: lines.append(lines[-1])), "answers.jsonl: answers"),

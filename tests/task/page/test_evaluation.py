@@ -112,7 +112,7 @@ def test_answers_that_are_all_wrong_are_no_success(desk, place):
     (place / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
     desk.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
     page = scores.shown(ended(desk.evaluation))
-    assert "the full cache answers none of 3 prompts, so" in page and "safe" not in page
+    assert "the full cache itself has 0 of 3 prompts right" in page and "safe" not in page
 
 
 @pytest.mark.browser
