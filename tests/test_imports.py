@@ -222,12 +222,6 @@ def test_a_circle_is_seen(place: str, source: str) -> None:
     assert circles(graph(sources))
 
 
-def test_no_file_is_too_long() -> None:
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "tests").rglob("*.py")]
-    lines = {str(f): len(f.read_text().splitlines()) for f in files}
-    assert not {name: count for name, count in lines.items() if count > 350}
-
-
 def namesakes(files: list[Path]) -> set[str]:
     """Files whose module has one name: pytest collects nothing once it meets the second."""
     names = [p.name for p in files if not (p.parent / "__init__.py").exists()]

@@ -134,7 +134,7 @@ def exact_path(
     """A cached path in float64 beside the uncached one, both `[batch, steps, vocab]`. rounding: see
     `float64_bound`."""
     bound = float64_bound(layers, float(uncached.abs().max()), rounding)
-    return PlainPath(name, _gap(cached, uncached), bound, rounding is None)
+    return PlainPath(name, gap(cached, uncached), bound, rounding is None)
 
 
 def rounded_path(
@@ -146,8 +146,9 @@ def rounded_path(
     the largest logit.
     """
     rounding = float(exact.abs().max()) * torch.finfo(dtype).eps
-    return PlainPath(name, _gap(cached, exact), FACTOR * max(scale, rounding))
+    return PlainPath(name, gap(cached, exact), FACTOR * max(scale, rounding))
 
 
-def _gap(one: torch.Tensor, other: torch.Tensor) -> float:
+def gap(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference of two tensors, in float64."""
     return float((one.double() - other.double()).abs().max())

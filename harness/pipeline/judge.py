@@ -19,6 +19,7 @@ from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline import yardstick
 from harness.pipeline.drive import Rollout
+from harness.pipeline.float64 import unbranched
 from harness.pipeline.logic import in_place, logic
 from harness.pipeline.stored import alike, appended, stored
 from harness.pipeline.way import Way, meant
@@ -281,7 +282,7 @@ def _stored(
     with oracle.entered() as model:  # of a twin the first layers
         runs = [alike(model, truth, replace(held, layers=held.layers[: len(truth.layers)]))]
     for layers in (reference.begun, measured.begun):
-        every = tuple(yardstick.unbranched(layers, branches))
+        every = tuple(unbranched(layers, branches))
         run = replace(truth, layers=every, documents=held.documents)
         runs.append(alike(loaded, run, held))
     return stored(held, runs, experts)

@@ -16,13 +16,13 @@ from harness.attention.parts import by_head
 from harness.cache.library import layer_masks
 from harness.capture import positions_of
 from harness.compare.checks import FAILED, NOT_ASKED, Check
-from harness.compare.soundness import UNIT32
+from harness.compare.soundness import UNIT32, gap
 from harness.config import CacheConfig
 from harness.errors import HarnessError, UnsupportedModel
 from harness.model.loaded import Loaded
 from harness.pipeline.budget import continuation
+from harness.pipeline.float64 import Float64
 from harness.pipeline.way import Way
-from harness.pipeline.yardstick import Float64
 from harness.snapshot.state import LayerState, Segment, State
 
 LIMIT = 4.0  # healthy caches measure 2.1 times the plain path's own error in float32, planted faults 5.2 and more
@@ -75,7 +75,7 @@ def _answers(
 
     def answer(name: str, code: str, logits: torch.Tensor, first: int) -> Check:
         target = question.target[:, first : first + logits.shape[1]]
-        off, narrow = _gap(logits, target), bool(narrowed - wide.narrowed)
+        off, narrow = gap(logits, target), bool(narrowed - wide.narrowed)
         if narrow and bound < off <= float32:
             return Check.of(name, off, float32, code, "narrow", **more)
         step = None if off <= bound else first + _first(logits, target, bound)
@@ -107,8 +107,8 @@ def _answers(
 
 def _first(logits: torch.Tensor, target: torch.Tensor, bound: float) -> int:
     """The first step, from 0, whose logits leave the bound."""
-    gap = (logits.double() - target).abs().amax((0, 2))
-    return int((~(gap <= bound)).nonzero()[0, 0])
+    apart = (logits.double() - target).abs().amax((0, 2))
+    return int((~(apart <= bound)).nonzero()[0, 0])
 
 
 def _in_float32(question: Question, way: Way, wide: Float64, name: str, why: str) -> Check:
@@ -120,13 +120,11 @@ def _in_float32(question: Question, way: Way, wide: Float64, name: str, why: str
         scale = None
         for other in names:
             with suppress(HarnessError):
-                scale = _gap(
-                    _run(model, start, CacheConfig(name=other), way, wide), question.target
-                )
+                scale = gap(_run(model, start, CacheConfig(name=other), way, wide), question.target)
                 break
         if scale is None:
             return Check(name, NOT_ASKED, "no_other_cache")
-        off = _gap(_run(model, start, way.cache, way, wide), question.target)
+        off = gap(_run(model, start, way.cache, way, wide), question.target)
     except Exception as problem:
         return Check(name, NOT_ASKED, "refused", {"why": why or type(problem).__name__})
     bound = LIMIT * max(scale, torch.finfo(torch.float32).eps * wide.largest)
@@ -244,7 +242,3 @@ def _sees(layer: LayerState, pad: torch.Tensor, past: int, total: int, heads: in
         at = torch.arange(total, device=places.device)
         mask &= at[:, None] - at[None] < layer.window
     return by_head(mask, heads)
-
-
-def _gap(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.double() - other.double()).abs().max())

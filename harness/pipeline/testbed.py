@@ -18,7 +18,8 @@ from harness.compare.verdict import decide, errors
 from harness.config import CacheConfig, ModelConfig, SamplingConfig, option
 from harness.model.loaded import load
 from harness.model.sampler import Sampler
-from harness.pipeline import drive, yardstick
+from harness.pipeline import drive
+from harness.pipeline.plain import alone, rechunked
 from harness.pipeline.session import Session
 from harness.quantize.registry import quantizer
 from harness.snapshot.state import State
@@ -124,13 +125,13 @@ def build(name: str, session: Session, steps: int) -> Bed:
     length = prompt.shape[1]
     reference = shown(state.logits, path, length)
     others = [
-        _rows(yardstick.alone(loaded, state, path.fed, before=1), length),
-        _rows(yardstick.rechunked(loaded, state, path.fed, CHUNK, before=True), length),
+        _rows(alone(loaded, state, path.fed, before=1), length),
+        _rows(rechunked(loaded, state, path.fed, CHUNK, before=True), length),
     ]
     floor = measure.noise_floor(others, reference.shown, reference.shown.argmax(-1))
     exact = None
     if session.cfg.compare.oracle:
-        exact = _rows(yardstick.alone(loaded.oracle, state, path.fed, before=1), length)
+        exact = _rows(alone(loaded.oracle, state, path.fed, before=1), length)
     return Bed(name, session, state, reference, floor, exact, steps)
 
 
