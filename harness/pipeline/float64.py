@@ -21,7 +21,7 @@ from harness.snapshot.codes import dense
 from harness.snapshot.state import FULL, LayerState, Segment, State
 
 MORE = 6  # tokens after those of the run, fed several at once
-SINGLES, DEAR = 16, 4  # calls of the run repeated in float64; where each of them widens all weights
+SINGLES, DEAR = 8, 4  # calls of the run repeated in float64; where each of them widens all weights
 PROBE = 24  # tokens
 
 

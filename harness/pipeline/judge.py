@@ -146,7 +146,7 @@ def judge(
     measured = yardstick.measure(loaded, state, reference, settings, chunk, branches)
     paths = {
         "without a cache": measured.uncached[:, 1:],
-        f"prefill in chunks of {settings.noise_chunk}": measured.rechunked,
+        f"prefill in chunks of {yardstick.noise_pieces(settings, state.tokens)}": measured.rechunked,
     }
     metrics = measure.compare(restored.logits, reference.logits, nexts)
     noise = measure.noise_floor(paths.values(), reference.logits, nexts)

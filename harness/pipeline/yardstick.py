@@ -6,6 +6,7 @@ plain path's own). Here the plain path has no cache, so that a fault of the cach
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 
 WORK = 2e10  # parameters times tokens; beyond, float64 of the whole is minutes, and a twin is asked
+PIECES = 8
 KEPT = 2  # yardsticks that one loaded model remembers
 
 
@@ -112,7 +114,7 @@ def measure(
     )
     if key not in known:
         batch, run = len(reference.fed), reference.chunks
-        plan = _plan(loaded, batch, state.tokens, run, chunk, settings.oracle, settings.noise_chunk)
+        plan = _plan(loaded, batch, state.tokens, run, chunk, settings.oracle, settings)
         *measured, _ = plan  # the last are those of the check of logic
         with progress.whole("judging", sum(worth(model, calls) for model, calls in measured)):
             known[key] = _measured(loaded, state, reference, settings, chunk, branches)
@@ -129,7 +131,7 @@ def _measured(
     chunk: int | None,
     branches: int,
 ) -> Yardstick:
-    fed, other = reference.fed, settings.noise_chunk
+    fed, other = reference.fed, noise_pieces(settings, state.tokens)
     with counted(loaded, state, fed, "noise, without a cache"):
         uncached = alone(loaded, state, fed, before=1, chunks=reference.chunks)
     with counted(loaded, state, fed, f"noise, chunks of {other}", (1,) * fed.shape[1], other):
@@ -166,6 +168,13 @@ def _measured(
     return Yardstick(uncached, exact, again, begun, tail, soundness, wide)
 
 
+def noise_pieces(settings: CompareConfig | None, tokens: int) -> int:
+    """Tokens of each piece of the second plain prefill: `compare.noise_chunk`, of a long text PIECES pieces, since each
+    reads all weights."""
+    least = CompareConfig.noise_chunk if settings is None else settings.noise_chunk
+    return max(least, ceil(tokens / PIECES))
+
+
 def routed(loaded: Loaded) -> bool:
     """Whether experts are chosen by argmax: a tie may fall otherwise in another order of the same sums,
     which is rounding and moves logits by far more than rounding does. Float64 alone is asked then."""
@@ -200,13 +209,13 @@ def _plan(
     chunks: Sequence[int],
     chunk: int | None,
     oracle: bool,
-    noise_chunk: int = CompareConfig.noise_chunk,
+    settings: CompareConfig | None = None,
 ) -> list[tuple[Loaded | Oracle, list[int]]]:
     """Who runs in `_measured` and in the check of logic, in order, and the tokens of each of its calls."""
     new, ones = sum(chunks), (1,) * sum(chunks)
     plan: list[tuple[Loaded | Oracle, list[int]]] = [
         (loaded, calls_of(batch, tokens, new, (), None)),
-        (loaded, calls_of(batch, tokens, new, ones, noise_chunk)),
+        (loaded, calls_of(batch, tokens, new, ones, noise_pieces(settings, tokens))),
     ]
     model = (loaded if oracle else _asked(loaded, tokens + new)).oracle
     more = room_after(model, tokens + new)
