@@ -44,6 +44,7 @@ class Composition:
 
 
 ALONE = Composition("alone")
+ADDED = 8  # tokens that a tokenizer or a template puts around a text, at most
 IN_COMMON = 1  # tokens that any two prompts share: what every text begins with
 SCRIPTS = Path(__file__).with_name("reproductions")  # named for the case that each one shows
 
@@ -129,6 +130,11 @@ class Engine(ABC):
         False where this cannot be done from outside.
         """
         return False
+
+
+def most(prompt: Prompt) -> int:
+    """How many tokens `prompt` can be: a text has one a byte at most, and what a tokenizer adds."""
+    return len(prompt) if isinstance(prompt, list) else len(prompt.encode()) + ADDED
 
 
 def extended(prompt: Prompt, answer: Answer, count: int) -> Prompt | None:

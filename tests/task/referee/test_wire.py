@@ -73,7 +73,8 @@ def test_a_server_that_keeps_one_prompt_is_cold_after_another(judged) -> None:
     assert row["verdict"] == "equivalent" and 1e-5 < row["noise_floor"] < 1e-3, row
     _, rows = judged(Toy(salts=False, fixed=True), "task.repeats=1")
     assert rows["hit"]["verdict"] not in GOOD and rows["hit"]["noise_floor"] < 1e-5, rows["hit"]
-    assert "engine.weights=DIR tells" in rows["hit"]["reason"] and "tells" not in row["reason"]
+    assert "engine.flush=COMMAND tells" in rows["hit"]["reason"] and "tells" not in row["reason"]
+    assert rows["hit"]["code"] == "beyond" and rows["hit"]["args"]["narrow"] is True
 
 
 def test_a_server_that_reuses_what_was_never_sent_is_suspected(judged) -> None:
@@ -180,11 +181,55 @@ def test_a_flaky_fault_is_a_rate(judged) -> None:
     assert row["rate_low"] < row["bad"] / 6 < row["rate_high"]
 
 
-def test_a_prompt_that_cannot_tell_is_unsound(judged) -> None:
-    """The control's twin: where a wrong state is the right one, the report says that it is blind."""
-    done, _ = judged(Toy(), ids=[7] * 64)
-    assert done.code == 1 and done.result["verdict"] == "unsound", done.out
-    assert "passed" in done.result["reason"]
+@pytest.mark.parametrize("toy, ids", [({}, [7] * 64), ({"constant": True}, IDS)])
+def test_a_control_that_passes_takes_every_verdict_away(judged, toy, ids) -> None:
+    """The control's twin: where a wrong state is the right one, or each prompt has the same answer, nothing is shown."""
+    done, rows = judged(Toy(**toy), ids=ids)
+    assert done.code == 1 and done.result["verdict"] == "unjudged", done.out
+    assert {(r["verdict"], r["code"]) for r in rows.values()} == {("unjudged", "control_passed")}
+    assert rows["hit"]["was"] in GOOD and rows["other_prompt"]["was"] in GOOD
+    worst = done.result["referee"]["worst"]
+    assert worst["code"] == "control_passed" and worst["args"]["control"] == "other_prompt"
+    said = (done.folders[0] / "referee.md").read_text()
+    assert "though it is wrong" in said and "no case of this report counts" in said
+
+
+@pytest.mark.parametrize("count", [-5, 10**6, len(IDS) + 1])
+def test_a_count_that_cannot_be_shows_nothing(judged, count) -> None:
+    done, rows = judged(Toy(counts=count), "task.repeats=1")
+    assert done.code == 1 and done.result["verdict"] == "unjudged", done.out
+    assert rows["hit"]["code"] == "impossible_count" and rows["hit"]["args"]["reused"] == count
+    assert not {rows["other_prompt"]["verdict"], rows["one_token_off"]["verdict"]} & GOOD
+
+
+def test_a_count_that_cannot_be_of_a_cold_run(judged) -> None:
+    """The server honours no salt, and cold runs are those whose counts look small."""
+    done, rows = judged(Toy(counts=-5, salts=False), "task.repeats=1")
+    assert done.code == 1 and {r["code"] for r in rows.values()} == {"impossible_count"}, done.out
+
+
+def test_a_restore_of_less_than_the_hit_is_none(judged) -> None:
+    """Every number is right, and most tokens were read again: that shows nothing of what was stored."""
+    done, rows = judged(Toy(brings=40), "engine.evict='ROOT/evict'", "task.repeats=1")
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD, done.out
+    assert (rows["restored"]["verdict"], rows["restored"]["code"]) == ("unjudged", "reused_less")
+    assert rows["restored"]["args"] == {"reused": 40, "hit": len(IDS) - 1}
+
+
+def test_a_restore_is_held_against_the_hit_too(judged) -> None:
+    """Rounding that comes of another cut into calls makes the floor wide; what is brought back is cut as the hit is.
+    The twin differs from it by less than that floor, and by more than repeats do."""
+    done, rows = judged(Toy(fixed=True), "engine.evict='ROOT/evict'")
+    assert done.code == 0 and 0 <= rows["restored"]["hit_diff"] < 1e-5, done.out
+    assert rows["restored"]["noise_floor"] > 5 * rows["restored"]["hit_floor"]
+    done, rows = judged(Toy("coarse_restore", fixed=True), "engine.evict='ROOT/evict'")
+    row = rows["restored"]
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD and row["max_abs_diff"] < 2 * row["noise_floor"]  # fmt: skip
+    assert (row["verdict"], row["code"]) == ("drifted", "apart_from_hit"), row
+    done, rows = judged(Toy("coarse_restore", fixed=True), "engine.evict='ROOT/evict'", "task.cases=[restored]")  # fmt: skip
+    assert rows["restored"]["code"] == "apart_from_hit", (
+        "the hit is asked where what is held against it is"
+    )
 
 
 def test_an_end_before_the_first_token_is_a_short_answer(judged) -> None:
