@@ -65,6 +65,7 @@ class Engine(ABC):
     )
     repeatable = True  # the same prompt can be evaluated without a cache again and again
 
+    shares = True  # goes on from what a prompt has in common with what it keeps, not from whole prompts alone
     declared = False  # runs the model of the group `model`
     exports = (
         False  # does where `engine.model` names none: it is then built with what loads that one

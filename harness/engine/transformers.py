@@ -20,7 +20,7 @@ class Transformers(Engine):
     """`ours`: `cold(chunk)` and `uncached()` give a function that feeds ids; `state(ids)`, `stored(state)`,
     `decoder(state, cache)`; `caches`, the chosen one first; `encode(text)`; `versions()`."""
 
-    declared = True
+    declared, shares = True, False
     compositions = (
         Composition("again"),
         Composition("in chunks of 16", chunk=16),

@@ -106,6 +106,7 @@ class Toy:
         for tokens, state in stored:
             same = next((i for i, (a, b) in enumerate(zip(tokens, ids)) if a != b), min(len(tokens), len(ids)))  # fmt: skip
             if min(same, len(ids) - 1) > reused:
+                state = exchanged(state) if self.fault == "rows_exchanged" else state
                 reused, past = min(same, len(ids) - 1), state.cut(min(same, len(ids) - 1))
         if self.fault == "claims" and stored:
             reused, past = len(ids) // 2, stored[-1][1].cut(len(ids) // 2)
@@ -144,6 +145,14 @@ class Toy:
         details = {"prompt_tokens_details": {"cached_tokens": reused}} if self.reports else {}
         return {"choices": [{"index": 0, "text": "", "finish_reason": "length" if len(said) == steps else "stop",
             "logprobs": {"tokens": [f"token_id:{t}" for t in said], "top_logprobs": shown}}], "usage": details}  # fmt: skip
+
+
+def exchanged(past: Past, one: int = 10, other: int = 80) -> Past:
+    """Two rows in each other's place: the same sum over all of them, another over some."""
+    order = np.arange(past.keys.shape[1])
+    if len(order) > other:
+        order[[one, other]] = order[[other, one]]
+    return Past(past.keys[:, order], past.values[:, order], past.position)
 
 
 def damaged(fault: str, past: Past, reused: int, restored: bool) -> Past:

@@ -22,7 +22,7 @@ from harness.task.referee.reasons import Reason
 from harness.task.referee.yardstick import Yardstick
 
 ALL = "all"  # of `task.cases`
-HIT = "hit"
+HIT, RESTORED = "hit", "restored"
 BAD = ("drifted", "diverged")
 
 
@@ -119,6 +119,9 @@ def judge(
         judged.append(case)
         hit = case if name == HIT else hit
         say.done(case.row("")["verdict"])
+    after = RESTORED if any(case.name == RESTORED for case in judged) else HIT
+    if (part := cases.part(engine, after, yard, exact)) is not None:
+        judged.append(part)
     say.stage("controls: other states, which must fail")
     judged += [cases.control(engine, name, yard) for name in yardstick.CONTROLS]
     say.done(", ".join(f"{c.name} {c.row('')['verdict']}" for c in judged if c.control))

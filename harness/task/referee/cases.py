@@ -9,6 +9,8 @@ from harness.task.referee import clock, tops, verdict, yardstick
 from harness.task.referee.reasons import Reason, impossible
 from harness.task.referee.yardstick import Yardstick
 
+PART = "part"
+
 
 @dataclass
 class Case:
@@ -130,6 +132,25 @@ def brought_back(engine: Engine, case: Case, yard: Yardstick, hit: Case | None =
     case.add(answer, yard, must_reuse=True)
     if hit is not None:
         case.hold(hit)
+
+
+def part(engine: Engine, name: str, yard: Yardstick, exact: yardstick.Exact | None) -> Case | None:
+    """After the state is brought back as `name` says, a prompt that shares half of it: attention over a whole past
+    does not see that its rows were exchanged. None where the engine does not go on from there."""
+    if isinstance(yard.prompt, str) or not engine.shares or not engine.repeatable:
+        return None
+    prompt, shared = yardstick.half_shared(yard.prompt)
+    ruler = yardstick.measure(engine, prompt, len(yard.reference.tokens), exact)
+    if shared == len(prompt) or isinstance(ruler, Reason):
+        return None
+    case = Case(PART, evidence=f"another prompt that begins as this one does, after {name}")
+    engine.save(yard.prompt)
+    engine.restore(name)
+    answer = forced(engine.resume, prompt, ruler.reference)
+    if not answer.reused or answer.reused > shared:
+        return None
+    case.add(answer, ruler, must_reuse=True)
+    return case
 
 
 def _told(engine: Engine, case: Case, yard: Yardstick) -> str:

@@ -155,6 +155,13 @@ def other_prompt(prompt: Prompt) -> Prompt:
     return " ".join(mixed) if isinstance(prompt, str) else mixed
 
 
+def half_shared(prompt: list[int]) -> tuple[list[int], int]:
+    """The first half of `prompt`, then the other backwards; and how many tokens they have in common."""
+    half = len(prompt) // 2
+    turned = [*prompt[:half], *reversed(prompt[half:])]
+    return turned, next((i for i, (a, b) in enumerate(zip(prompt, turned)) if a != b), len(prompt))
+
+
 def one_off(prompt: Prompt) -> Prompt:
     """Every token one place later than it should be, the first one doubled."""
     if isinstance(prompt, str):

@@ -202,6 +202,19 @@ def test_a_count_that_cannot_be_shows_nothing(judged, count) -> None:
     assert not {rows["other_prompt"]["verdict"], rows["one_token_off"]["verdict"]} & GOOD
 
 
+def test_exchanged_rows_show_where_only_part_is_shared(judged) -> None:
+    """The whole past is the same sum in another order; the twin keeps them in place."""
+    done, rows = judged(Toy("rows_exchanged"), "task.repeats=1")
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD, done.out
+    assert (
+        rows["part"]["verdict"] in ("drifted", "diverged")
+        and rows["part"]["reused_tokens"] == len(IDS) // 2
+    )
+    done, rows = judged(Toy(), "engine.evict='ROOT/evict'", "task.repeats=1")
+    assert done.code == 0 and rows["part"]["verdict"] in GOOD, done.out
+    assert rows["part"]["evidence"].endswith("after restored")
+
+
 def test_a_count_that_cannot_be_of_a_cold_run(judged) -> None:
     """The server honours no salt, and cold runs are those whose counts look small."""
     done, rows = judged(Toy(counts=-5, salts=False), "task.repeats=1")
