@@ -57,12 +57,14 @@ class Engine(ABC):
     """
 
     cases: tuple[str, ...] = ("hit",)
+    alike: tuple[str, ...] = ()  # cases that go on in the very calls and layout of the hit
     further: Mapping[str, str] = {}  # cases that only `task.cases` asks for, and what each is about
     absent: Mapping[str, str] = {}  # those that cannot be had here, and why
     compositions: tuple[Composition, ...] = (
         Composition("again"),
         Composition("beside another request", beside=True),
     )
+    roundoff = 2.0**-23  # of the numbers it gives, over their size: float32 at best
     repeatable = True  # the same prompt can be evaluated without a cache again and again
 
     shares = True  # goes on from what a prompt has in common with what it keeps, not from whole prompts alone

@@ -47,6 +47,7 @@ class LlamaCpp(Engine):
     `engine.options`."""
 
     cases = ("hit", "restored", "restarted", "host_cache")
+    alike = ("restored", "restarted")
     compositions = (
         Composition("again"),
         Composition("beside another request", beside=True),

@@ -40,9 +40,9 @@ class Case:
         if reason:
             run |= {"verdict": "unjudged", "reason": reason}
 
-    def hold(self, hit: "Case") -> None:
+    def hold(self, hit: "Case", alike: bool) -> None:
         """Judge the latest run against right hits of the same prompt as well: what was brought back is what was
-        there. Where it reused as much, calls were cut alike, and only what repeats differ by is allowed."""
+        there. alike: it computes as they do; where it reused as much, only what repeats differ by is allowed."""
         run, (yard, answer) = self.runs[-1], self.answers[-1]
         hits = [
             a
@@ -53,8 +53,8 @@ class Case:
             return
         first, *again = hits
         gaps = [tops.compare(a, first)["max_abs_diff"] for a in (answer, *again)]
-        alike = answer.reused is not None and answer.reused == first.reused
-        floor = max(yard.repeats, *gaps[1:]) if alike and again else yard.floor["max_abs_diff"]
+        sharp = alike and again and answer.reused == first.reused
+        floor = max(yard.repeats, *gaps[1:]) if sharp else yard.floor["max_abs_diff"]
         run |= {"hit_diff": gaps[0], "hit_floor": floor}
         if run["verdict"] not in verdict.GOOD:
             return
@@ -131,7 +131,7 @@ def brought_back(engine: Engine, case: Case, yard: Yardstick, hit: Case | None =
         case.evidence = _told(engine, case, yard)
     case.add(answer, yard, must_reuse=True)
     if hit is not None:
-        case.hold(hit)
+        case.hold(hit, case.name in engine.alike)
 
 
 def part(engine: Engine, name: str, yard: Yardstick, exact: yardstick.Exact | None) -> Case | None:

@@ -71,15 +71,16 @@ class Yardstick:
     def floor(self) -> dict[str, float]:
         return tops.worst(list(self.others.values()), self.least)
 
-    def without(self, *names: str) -> float:
-        """The floor in nats that the comparisons `names` did not help to make."""
-        rest = [m for n, m in self.others.items() if n not in names]
+    def without(self, name: str) -> float:
+        """The floor in nats that the comparison `name` did not help to make."""
+        rest = [m for n, m in self.others.items() if n != name]
         return tops.worst(rest, self.least)["max_abs_diff"]
 
     @property
     def repeats(self) -> float:
-        """How far runs lie apart, in nats, that were cut into calls alike."""
-        return self.without(*self.cut)
+        """How far runs lie apart, in nats, that were cut into calls alike, to the bit of what is listed."""
+        rest = [m for n, m in self.others.items() if n not in self.cut]
+        return tops.worst(rest, tops.rounding(self.reference))["max_abs_diff"]
 
 
 def measure(
@@ -107,10 +108,11 @@ def measure(
     if warm := [f"{n} ({a.reused})" for n, a in answers.items() if (a.reused or 0) > IN_COMMON]:
         return Reason("not_cold", {"runs": ", ".join(warm)})
     cut = (PREFILL, *(c.name for c in engine.compositions if c.chunk))
-    return _yardstick(prompt, reference, others, exact, cut)
+    return _yardstick(engine, prompt, reference, others, exact, cut)
 
 
 def _yardstick(
+    engine: Engine,
     prompt: Prompt,
     reference: Answer,
     others: dict[str, Any],
@@ -118,7 +120,8 @@ def _yardstick(
     cut: tuple[str, ...] = (),
 ) -> Yardstick:
     alone = () if exact is None else tuple(tops.errors(reference, exact))
-    return Yardstick(prompt, reference, others, tops.rounding(reference), exact, alone, cut)
+    least = tops.rounding(reference, engine.roundoff)
+    return Yardstick(prompt, reference, others, least, exact, alone, cut)
 
 
 def _exact(oracle: Exact | None, prompt: Prompt, reference: Answer) -> np.ndarray | None:
@@ -242,7 +245,7 @@ def _at_once(
         hits = [forced(engine.resume, prompt, reference) for _ in range(1 + AT_ONCE)]
         apart = [tops.compare(until_other(h, hits[0]), hits[0]) for h in hits[1:]]
         others = {FROM_HITS: sorted(apart, key=lambda m: m["max_abs_diff"])[len(apart) // 2]}
-    return _yardstick(prompt, reference, others, exact)
+    return _yardstick(engine, prompt, reference, others, exact)
 
 
 def until_other(answer: Answer, reference: Answer) -> Answer:

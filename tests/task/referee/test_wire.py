@@ -229,19 +229,26 @@ def test_a_restore_of_less_than_the_hit_is_none(judged) -> None:
     assert rows["restored"]["args"] == {"reused": 40, "hit": len(IDS) - 1}
 
 
-def test_a_restore_is_held_against_the_hit_too(judged) -> None:
-    """Rounding that comes of another cut into calls makes the floor wide; what is brought back is cut as the hit is.
-    The twin differs from it by less than that floor, and by more than repeats do."""
+def test_a_restore_is_held_against_the_hit_too(judged, monkeypatch) -> None:
+    """Rounding that comes of another cut into calls makes the floor wide; where what is brought back computes as the
+    hit does, it differs by what repeats do. The twin is off by more than that, and by less than the floor."""
+    monkeypatch.setattr("harness.engine.openai.OpenAI.alike", ("restored",))
     done, rows = judged(Toy(fixed=True), "engine.evict='ROOT/evict'")
     assert done.code == 0 and 0 <= rows["restored"]["hit_diff"] < 1e-5, done.out
     assert rows["restored"]["noise_floor"] > 5 * rows["restored"]["hit_floor"]
-    done, rows = judged(Toy("coarse_restore", fixed=True), "engine.evict='ROOT/evict'")
+    lying = Toy("coarse_restore", fixed=True)
+    done, rows = judged(lying, "engine.evict='ROOT/evict'", "task.cases=[restored]")
     row = rows["restored"]
-    assert done.code == 1 and rows["hit"]["verdict"] in GOOD and row["max_abs_diff"] < 2 * row["noise_floor"]  # fmt: skip
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD, (
+        "the hit is asked where something is held against it"
+    )
+    assert row["max_abs_diff"] < 2 * row["noise_floor"] and row["oracle_error"] is None
     assert (row["verdict"], row["code"]) == ("drifted", "apart_from_hit"), row
-    done, rows = judged(Toy("coarse_restore", fixed=True), "engine.evict='ROOT/evict'", "task.cases=[restored]")  # fmt: skip
-    assert rows["restored"]["code"] == "apart_from_hit", (
-        "the hit is asked where what is held against it is"
+    monkeypatch.setattr("harness.engine.openai.OpenAI.alike", ())
+    done, rows = judged(Toy("coarse_restore", fixed=True), "engine.evict='ROOT/evict'", "task.repeats=1")  # fmt: skip
+    assert (
+        rows["restored"]["hit_diff"] > 1e-4
+        and rows["restored"]["hit_floor"] == rows["restored"]["noise_floor"]
     )
 
 
