@@ -44,6 +44,7 @@ class Composition:
 
 
 ALONE = Composition("alone")
+ADDED = 8  # tokens that a tokenizer or a template puts around a text, at most
 IN_COMMON = 1  # tokens that any two prompts share: what every text begins with
 SCRIPTS = Path(__file__).with_name("reproductions")  # named for the case that each one shows
 
@@ -56,14 +57,17 @@ class Engine(ABC):
     """
 
     cases: tuple[str, ...] = ("hit",)
+    alike: tuple[str, ...] = ()  # cases that go on in the very calls and layout of the hit
     further: Mapping[str, str] = {}  # cases that only `task.cases` asks for, and what each is about
     absent: Mapping[str, str] = {}  # those that cannot be had here, and why
     compositions: tuple[Composition, ...] = (
         Composition("again"),
         Composition("beside another request", beside=True),
     )
+    roundoff = 2.0**-23  # of the numbers it gives, over their size: float32 at best
     repeatable = True  # the same prompt can be evaluated without a cache again and again
 
+    shares = True  # goes on from what a prompt has in common with what it keeps, not from whole prompts alone
     declared = False  # runs the model of the group `model`
     exports = (
         False  # does where `engine.model` names none: it is then built with what loads that one
@@ -129,6 +133,11 @@ class Engine(ABC):
         False where this cannot be done from outside.
         """
         return False
+
+
+def most(prompt: Prompt) -> int:
+    """How many tokens `prompt` can be: a text has one a byte at most, and what a tokenizer adds."""
+    return len(prompt) if isinstance(prompt, list) else len(prompt.encode()) + ADDED
 
 
 def extended(prompt: Prompt, answer: Answer, count: int) -> Prompt | None:

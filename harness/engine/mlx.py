@@ -22,7 +22,7 @@ OPTIONS = {"max_kv_size", "kv_bits", "kv_group_size"}
 
 
 class Mlx(Engine):
-    cases = ("hit", "restored", "trimmed")
+    cases, alike = ("hit", "restored", "trimmed"), ("restored",)
     compositions = (Composition("again"), Composition("in chunks of 16", chunk=16))
 
     def __enter__(self) -> Self:
@@ -38,6 +38,10 @@ class Mlx(Engine):
         from mlx_lm import utils
 
         self._model, self._config = utils.load_model(Path(path).expanduser())
+        import mlx.core as mx
+
+        half = {mx.bfloat16: 2.0**-8, mx.float16: 2.0**-11}
+        self.roundoff = half.get(self._model(mx.array([[0]])).dtype, self.roundoff)
         self._folder = Path(tempfile.mkdtemp(prefix="harness-mlx-"))
         self._cache: Any = None
         self._tokens: list[int] = []

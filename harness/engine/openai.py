@@ -8,19 +8,35 @@ cold run is one with a `cache_salt` of its own (or `cache_prompt=false`, llama-s
 import os
 import subprocess
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from harness.engine.base import ALONE, IN_COMMON, Answer, Composition, Engine, Prompt, Token
-from harness.engine.wire import Refusal, Wire
-from harness.errors import ConfigProblem, InputProblem
+from harness.engine.shape import COUNT, LOGPROB, TEXT, TOKEN, ShapeError, hold
+from harness.engine.wire import Malformed, Refusal, Wire
+from harness.errors import ConfigProblem, InputProblem, printable
 
 OPTIONAL = {"seed": 0, "return_tokens_as_token_ids": True}
 FEWER = {64: 20, 20: 5, 5: 1}  # log-probabilities that servers agree to, as they refuse more
 RESTART_S = 600
 SHORT = 16  # tokens of a request that only displaces another
+FEW = 8  # served models that are named
+DIGITS = 10  # of an id
+MODELS = {"data?": [{"id": TEXT}]}
+LISTED = {"id?": TOKEN, "token": TEXT}
+COMPLETION = {
+    "choices": [{
+        "text?": TEXT, "finish_reason?": TEXT, "token_ids?": [TOKEN],
+        "logprobs?": {
+            "tokens?": [TEXT], "top_logprobs?": [{TEXT: LOGPROB}],
+            "content?": [{**LISTED, "top_logprobs": [{**LISTED, "logprob": LOGPROB}]}],
+        },
+    }],
+    "usage?": {"prompt_tokens_details?": {"cached_tokens?": COUNT}},
+    "timings?": {"cache_n?": COUNT},
+}  # fmt: skip
 
 
 class OpenAI(Engine):
@@ -32,9 +48,10 @@ class OpenAI(Engine):
             raise ConfigProblem("engine=openai needs engine.url=http://HOST:PORT/v1.")
         self._wire = Wire(settings.url, os.environ.get(settings.key_variable), settings.timeout)
         self._optional, self._top = dict(OPTIONAL), settings.top
-        served = [m["id"] for m in self._wire.get("/models").get("data") or []]
+        listed = self._wire.get("/models", MODELS).get("data") or []
+        served = [model["id"] for model in listed]
         if not settings.model and len(served) != 1:
-            models = served or "no model by name"
+            models = printable(", ".join(served[:FEW])) or "no model by name"
             raise ConfigProblem(f"engine.model=NAME is needed: {settings.url} serves {models}.")
         self.model = settings.model or served[0]
         self._salted = self.repeatable = True
@@ -53,7 +70,7 @@ class OpenAI(Engine):
             "engine.flush": self.repeatable,
             "a prompt never sent before": True,
         }
-        return {"model": self.model, "cold runs": next(way for way in ways if ways[way])}
+        return {"model": printable(self.model), "cold runs": next(way for way in ways if ways[way])}
 
     def encode(self, text: str) -> Prompt:
         """By the server's own `/tokenize` (vLLM, llama-server); where there is none, the text."""
@@ -61,10 +78,12 @@ class OpenAI(Engine):
         root._headers = self._wire._headers
         ask = {"model": self.model, "prompt": text, "content": text, "add_special": True}
         try:
-            tokens = root.post("/tokenize", ask).get("tokens")
-        except (Refusal, AttributeError):
+            return (
+                root.post("/tokenize", ask, partial(hold, shape={"tokens": [TOKEN]}))["tokens"]
+                or text
+            )
+        except (Refusal, Malformed):
             return text
-        return tokens if tokens and all(isinstance(t, int) for t in tokens) else text
 
     def probe(self, prompt: Prompt) -> None:
         self._salted, self._displaced = True, False
@@ -115,11 +134,11 @@ class OpenAI(Engine):
                 body |= {"cache_salt": os.urandom(16).hex(), "cache_prompt": False}
             start = time.perf_counter()
             try:
-                said = self._wire.post("/completions", body)
+                answer = self._wire.post("/completions", body, partial(read, steps=steps))
             except Refusal as refusal:
                 cold = self._milder(refusal, cold)
                 continue
-            return replace(read(said), seconds=time.perf_counter() - start)
+            return replace(answer, seconds=time.perf_counter() - start)
 
     def _milder(self, refusal: Refusal, cold: bool) -> bool:
         """Leave out what the server refused; returns whether the next try may still ask for cold."""
@@ -149,46 +168,56 @@ def another(prompt: Prompt) -> Prompt:
     return [t for t in reversed(prompt) if t != prompt[0]][:SHORT] or [prompt[0] + 1]
 
 
-def read(said: Mapping[str, Any]) -> Answer:
-    """The Answer in a completion, in the legacy form (vLLM, SGLang) or as a list of `content`
-    (llama-server); no tokens where the first one would have been the end. Raises InputProblem when
-    there are no log-probabilities in it."""
-    choice = (said.get("choices") or [{}])[0]
+def read(said: Any, steps: int) -> Answer:
+    """The Answer in a completion of at most `steps` tokens, in the legacy form (vLLM, SGLang) or as a list of
+    `content` (llama-server); no tokens where the first one would have been the end. Raises ShapeError for
+    anything else."""
+    choices = hold(said, COMPLETION)["choices"]
+    if not choices:
+        raise ShapeError("choices", choices, "a choice")
+    choice = choices[0]
     logprobs = choice.get("logprobs") or {}
+    tokens: list[Token] = []
+    tops: list[dict[Token, float]] = []
     if logprobs.get("content"):
-        steps = logprobs["content"]
-        tokens = [_named(s.get("id", s["token"])) for s in steps]
-        rows = [s["top_logprobs"] for s in steps]
-        tops = [{_named(t.get("id", t["token"])): t["logprob"] for t in row} for row in rows]
+        content = logprobs["content"]
+        tokens = [_named(s.get("id"), s["token"]) for s in content]
+        rows = [s["top_logprobs"] for s in content]
+        tops = [{_named(t.get("id"), t["token"]): t["logprob"] for t in row} for row in rows]
     elif logprobs.get("top_logprobs"):
-        tokens = [_named(t) for t in logprobs["tokens"]]
-        tops = [{_named(k): v for k, v in t.items()} for t in logprobs["top_logprobs"]]
+        tokens = [_named(None, t) for t in logprobs.get("tokens") or []]
+        tops = [{_named(None, k): v for k, v in t.items()} for t in logprobs["top_logprobs"]]
     elif choice.get("finish_reason") in (None, "length") or choice.get("text"):
-        raise InputProblem(
-            "the server gives no log-probabilities of the most probable tokens; a comparison needs "
-            "`logprobs` in its completions."
+        raise ShapeError(
+            "choices[0].logprobs", choice.get("logprobs"), "the most probable tokens of each step"
         )
-    else:
-        tokens, tops = [], []
-    ids = choice.get("token_ids")
-    known = {k for top in tops for k in top}
-    if ids and len(ids) == len(tokens) and not all(isinstance(k, int) for k in known):
-        numbers: tuple[int, ...] | None = tuple(ids)
-    else:
-        numbers = None
-        if ids and len(ids) == len(tokens):
+    if not len(tokens) == len(tops) <= steps:
+        found, wanted = (
+            f"{len(tokens)} tokens with {len(tops)} lists",
+            f"a list each for at most {steps}",
+        )
+        raise ShapeError("choices[0].logprobs", found, wanted)
+    ids = choice.get("token_ids") or []
+    numbers: tuple[int, ...] | None = None
+    if ids and len(ids) == len(tokens):
+        if all(isinstance(k, int) for top in tops for k in top):
             tokens = list(ids)
-    usage = said.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    reused = details.get("cached_tokens", (said.get("timings") or {}).get("cache_n"))
+        else:
+            numbers = tuple(ids)
+    details = (said.get("usage") or {}).get("prompt_tokens_details") or {}
+    counts = (details.get("cached_tokens"), (said.get("timings") or {}).get("cache_n"))
+    reused = next((count for count in counts if count is not None), None)
     return Answer(tuple(tokens), tuple(tops), reused, numbers)
 
 
-def _named(token: Token) -> Token:
-    """`token_id:17` as 17."""
-    if isinstance(token, str) and token.startswith("token_id:"):
-        return int(token.removeprefix("token_id:"))
-    return token
+def _named(number: int | None, token: str) -> Token:
+    """The id `number` where there is one, else `token`: `token_id:17` as 17."""
+    digits = token.removeprefix("token_id:")
+    if number is None and digits != token:
+        if not digits.isdecimal() or len(digits) > DIGITS:
+            raise ShapeError("a token", token, "token_id:ID")
+        return int(digits)
+    return token if number is None else number
 
 
 def _command(key: str, command: str) -> None:

@@ -18,9 +18,9 @@ from harness.errors import ConfigProblem
 
 class Transformers(Engine):
     """`ours`: `cold(chunk)` and `uncached()` give a function that feeds ids; `state(ids)`, `stored(state)`,
-    `decoder(state, cache)`; `caches`, the chosen one first; `encode(text)`; `versions()`."""
+    `decoder(state, cache)`; `caches`, the chosen one first; `encode(text)`; `versions()`; `roundoff`."""
 
-    declared = True
+    declared, shares, alike = True, False, ("restored",)
     compositions = (
         Composition("again"),
         Composition("in chunks of 16", chunk=16),
@@ -32,6 +32,7 @@ class Transformers(Engine):
         if ours is None:
             raise ConfigProblem("engine=transformers runs the model of the group `model`.")
         self._ours = ours
+        self.roundoff = ours.roundoff
         self._state: Any = None
         self._kept: tuple[int, ...] = ()  # what the state is taken for
         self._cache = ours.caches[0]

@@ -24,6 +24,7 @@ class Ours:
 
     def __init__(self, session: Session):
         self.session, self.loaded = session, session.loaded
+        self.roundoff = torch.finfo(self.loaded.dtype).eps / 2  # of its logits
         first = session.cfg.cache.name
         short = self.state(range(1, 9))
         self.caches = [first, *(n for n in names() if n != first and self._serves(short, n))]

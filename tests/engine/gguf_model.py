@@ -14,8 +14,9 @@ def write(
     seed: int = 0,
     heads: int = HEADS,
     kv_heads: int = KV_HEADS,
+    codes: str | None = None,
 ) -> Path:
-    """Write the file; tokens go by their ids (`<17>`), nothing is trained."""
+    """Write the file; tokens go by their ids (`<17>`), nothing is trained. codes: of the matrices, `Q4_0`."""
     import gguf
 
     chance = np.random.default_rng(seed)
@@ -40,7 +41,9 @@ def write(
     file.add_unk_token_id(0)
 
     def random(name: str, *shape: int) -> None:
-        file.add_tensor(name, (chance.standard_normal(shape) * scale).astype(np.float32))
+        numbers = (chance.standard_normal(shape) * scale).astype(np.float32)
+        kind = gguf.GGMLQuantizationType[codes or "F32"]
+        file.add_tensor(name, gguf.quantize(numbers, kind), raw_dtype=kind if codes else None)
 
     def ones(name: str) -> None:
         file.add_tensor(name, np.ones(WIDTH, np.float32))

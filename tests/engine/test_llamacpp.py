@@ -147,7 +147,7 @@ def test_another_process_cannot_ask_without_the_key(model, compose) -> None:
     with LlamaCpp(cfg.engine) as engine:
         stranger = Wire(engine._server.wire.base)
         with pytest.raises(Refusal, match="401"):
-            stranger.post("/completion", {"prompt": IDS, "n_predict": 1})
+            stranger.post("/completion", {"prompt": IDS, "n_predict": 1}, dict)
 
 
 @pytest.mark.parametrize("runs", [20, pytest.param(200, marks=pytest.mark.slow)])

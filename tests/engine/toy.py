@@ -19,6 +19,7 @@ _chance = np.random.default_rng(3)
 EMBED = _chance.standard_normal((VOCAB, WIDTH), dtype=np.float32)
 WEIGHTS = _chance.standard_normal((LAYERS, 3, WIDTH, WIDTH), dtype=np.float32) / WIDTH**0.5
 OUT = _chance.standard_normal((WIDTH, VOCAB), dtype=np.float32) / 4
+COARSE = 2e-5  # by which values are off that come back rounded
 FAULTS = ("other_prompt", "off_by_one", "stale_tail", "dropped_block", "stale_logprobs", "empty_restore")  # fmt: skip
 
 
@@ -65,14 +66,16 @@ class Toy:
     keeps: only so many prompts. fixed: what rounding does, the number of tokens in a call decides.
     work: tokens computed so far.
     every: lies only on each so many-th hit. together:
-    requests at the same time do not see each other's cache. ends: the token before which it stops. refuses: request fields it does not take."""
+    requests at the same time do not see each other's cache. ends: the token before which it stops. refuses: request fields it does not take.
+    constant: the same answer to every prompt. counts: what it claims to have reused. brings: tokens that come back."""
 
-    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False, ends=None, keeps=None, fixed=False):  # fmt: skip
+    def __init__(self, fault=None, salts=True, reports=True, every=1, refuses=(), most=20, reuse=True, together=False, ends=None, keeps=None, fixed=False, constant=False, counts=None, brings=None):  # fmt: skip
         self.fault, self.salts, self.reports, self.every = fault, salts, reports, every
         self.refuses, self.most, self.reuse = refuses, most, reuse
         self.cache: list[tuple[list[int], Past]] = []
         self.offloaded: list[tuple[list[int], Past]] = []
         self.together, self.ends, self.keeps, self.fixed = together, ends, keeps, fixed
+        self.constant, self.counts, self.brings = constant, counts, brings
         self.hits, self.last, self.headers, self.work = 0, [], [], 0
         self.order, self.lock = np.random.default_rng(), threading.Lock()
 
@@ -103,16 +106,21 @@ class Toy:
         for tokens, state in stored:
             same = next((i for i, (a, b) in enumerate(zip(tokens, ids)) if a != b), min(len(tokens), len(ids)))  # fmt: skip
             if min(same, len(ids) - 1) > reused:
+                state = exchanged(state) if self.fault == "rows_exchanged" else state
                 reused, past = min(same, len(ids) - 1), state.cut(min(same, len(ids) - 1))
         if self.fault == "claims" and stored:
             reused, past = len(ids) // 2, stored[-1][1].cut(len(ids) // 2)
+        if self.brings and self.offloaded:
+            reused, past = min(reused, self.brings), past.cut(min(reused, self.brings))
         lying = False
         if reused > 8:
             self.hits += 1
             lying = self.fault is not None and self.hits % self.every == 0
             past = damaged(self.fault, past, reused, bool(self.offloaded)) if lying else past
         self.work += len(ids) - reused + steps - 1
-        for token in ids[reused:]:
+        if self.constant:
+            past = Past()
+        for token in [1] if self.constant else ids[reused:]:
             logp, past = step(token, past, self.order)
         logp = self.rounded(logp, len(ids) - reused)
         said, tops = [], []
@@ -132,9 +140,19 @@ class Toy:
             [*self.last[-1:], *tops][:steps] if lying and self.fault == "stale_logprobs" else tops
         )
         self.last = tops
+        if self.counts is not None and (reused or not self.salts):
+            reused = self.counts
         details = {"prompt_tokens_details": {"cached_tokens": reused}} if self.reports else {}
         return {"choices": [{"index": 0, "text": "", "finish_reason": "length" if len(said) == steps else "stop",
             "logprobs": {"tokens": [f"token_id:{t}" for t in said], "top_logprobs": shown}}], "usage": details}  # fmt: skip
+
+
+def exchanged(past: Past, one: int = 10, other: int = 80) -> Past:
+    """Two rows in each other's place: the same sum over all of them, another over some."""
+    order = np.arange(past.keys.shape[1])
+    if len(order) > other:
+        order[[one, other]] = order[[other, one]]
+    return Past(past.keys[:, order], past.values[:, order], past.position)
 
 
 def damaged(fault: str, past: Past, reused: int, restored: bool) -> Past:
@@ -152,6 +170,8 @@ def damaged(fault: str, past: Past, reused: int, restored: bool) -> Past:
     if fault == "dropped_block" and reused >= 2 * BLOCK:
         keep = np.r_[0:BLOCK, 2 * BLOCK : reused]
         return Past(keys[:, keep], values[:, keep], reused)
+    if fault == "coarse_restore" and restored:
+        return Past(keys, values + np.float32(COARSE), reused)
     if fault == "empty_restore" and restored:
         return Past(keys * 0, values * 0, reused)
     return Past(keys, values, reused)

@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
@@ -22,12 +24,21 @@ from harness.config import EngineConfig
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
 from harness.engine.llamacpp import weights
 from harness.engine.llamacpp.server import Server, threads
+from harness.engine.shape import COUNT, FLAG, LOGPROB, OBJECT, TOKEN, hold
 from harness.errors import InputProblem
 
 SLOTS = 2  # one is judged, one is beside it
 HOST_MIB = 1024
 SHIFTED = "shifted"
 PAST = 8  # tokens generated after a context shift
+IDS = {"tokens": [TOKEN]}
+WINDOWS = [{"n_ctx": COUNT}]
+OVERRUN = {**IDS, "truncated": FLAG}
+LISTED = {"id": TOKEN, "logprob": LOGPROB}
+COMPLETION = {
+    "completion_probabilities?": [{"id": TOKEN, "top_logprobs": [LISTED]}],
+    "tokens_evaluated": COUNT, "timings": {"prompt_n": COUNT, "cache_n?": COUNT},
+}  # fmt: skip
 
 
 class LlamaCpp(Engine):
@@ -36,6 +47,7 @@ class LlamaCpp(Engine):
     `engine.options`."""
 
     cases = ("hit", "restored", "restarted", "host_cache")
+    alike = ("restored", "restarted")
     compositions = (
         Composition("again"),
         Composition("beside another request", beside=True),
@@ -99,7 +111,7 @@ class LlamaCpp(Engine):
     def encode(self, text: str) -> Prompt:
         if self._ours is not None:
             return self._ours().encode(text)
-        return self._post("/tokenize", {"content": text, "add_special": True})["tokens"]
+        return self._post("/tokenize", {"content": text, "add_special": True}, IDS)["tokens"]
 
     def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
         if composition.chunk:
@@ -159,14 +171,13 @@ class LlamaCpp(Engine):
 
     def _overrun(self, prompt: Prompt) -> tuple[list[int], int]:
         """Generate past the window: `(all ids, tokens of the window)`; the slot holds what is left."""
-        window = self._server.wire.get("/slots")[0]["n_ctx"]
+        window = self._server.wire.get("/slots", WINDOWS)[0]["n_ctx"]
         count = window - len(prompt) + PAST
         if count < PAST:
             raise InputProblem(f"{len(prompt)} tokens do not fit engine.context={window}.")
         body = {"prompt": prompt, "n_predict": count, "temperature": 0, "cache_prompt": False}
-        said = self._post(
-            "/completion", body | {"return_tokens": True, "ignore_eos": True, "id_slot": 0}
-        )
+        body |= {"return_tokens": True, "ignore_eos": True, "id_slot": 0}
+        said = self._post("/completion", body, OVERRUN)
         if not said["truncated"] or len(said["tokens"]) < count:
             raise InputProblem(f"llama.cpp did not shift its window of {window} tokens.")
         return [*prompt, *said["tokens"]], window
@@ -190,8 +201,8 @@ class LlamaCpp(Engine):
     def _start(self, **params: Any) -> Server:
         return Server(self._model, self._folder, params_of(self.settings) | params)
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
-        return self._server.wire.post(path, body)
+    def _post(self, path: str, body: dict[str, Any], shape: Any = OBJECT) -> Any:
+        return self._server.wire.post(path, body, partial(hold, shape=shape))
 
     def _ask(
         self, server: Server, prompt: Prompt, steps: int, cached: bool, slot: int | None = 0
@@ -200,8 +211,10 @@ class LlamaCpp(Engine):
         body |= {"temperature": 0, "cache_prompt": cached}
         body |= {"return_tokens": True, "ignore_eos": True}
         start = time.perf_counter()
-        said = server.wire.post("/completion", body | ({} if slot is None else {"id_slot": slot}))
-        return read(said, time.perf_counter() - start)
+        answer = server.wire.post(
+            "/completion", body | ({} if slot is None else {"id_slot": slot}), read
+        )
+        return replace(answer, seconds=time.perf_counter() - start)
 
 
 def params_of(settings: EngineConfig, slots: int = SLOTS) -> dict[str, Any]:
@@ -215,13 +228,15 @@ def params_of(settings: EngineConfig, slots: int = SLOTS) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read(said: Mapping[str, Any], seconds: float) -> Answer:
-    """The Answer in llama.cpp's own form: every probability before sampling touched it."""
-    steps = said.get("completion_probabilities") or []
+def read(said: Any) -> Answer:
+    """The Answer in llama.cpp's own form: every probability before sampling touched it. Raises ShapeError."""
+    steps = hold(said, COMPLETION).get("completion_probabilities") or []
     tops = tuple({t["id"]: t["logprob"] for t in s["top_logprobs"]} for s in steps)
     timings = said["timings"]
-    reused = timings.get("cache_n", said["tokens_evaluated"] - timings["prompt_n"])
-    return Answer(tuple(s["id"] for s in steps), tops, reused, None, seconds)
+    reused = timings.get("cache_n")
+    if reused is None:
+        reused = said["tokens_evaluated"] - timings["prompt_n"]
+    return Answer(tuple(s["id"] for s in steps), tops, reused)
 
 
 def _packed(ids: Prompt) -> bytes:

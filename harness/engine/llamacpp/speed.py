@@ -1,6 +1,7 @@
 """llama.cpp timed by its own clock: prefill, decode steps, a slot saved and restored."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ from harness import extras
 from harness.config.option import option
 from harness.engine.llamacpp import params_of
 from harness.engine.llamacpp.server import Server
+from harness.engine.shape import COUNT, OBJECT, TIME, hold
 
 KEPT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+CLOCK = {"prompt_n": COUNT, "prompt_ms": TIME, "predicted_n": COUNT, "predicted_ms": TIME}
 TOKENS = 5  # generated at a time: one fewer are decode steps, the first comes out of the prompt
 
 
@@ -35,30 +38,35 @@ class Timed:
 
     def prefill(self) -> float:
         """Seconds to read all tokens, nothing cached; leaves them in the slot."""
-        said = self._ask(1, cached=False)["timings"]
+        said = self._ask(1, cached=False)
         if said["prompt_n"] != len(self._ids):
             raise ValueError(f"llama.cpp read {said['prompt_n']} of {len(self._ids)} tokens")
         return said["prompt_ms"] / 1e3
 
     def step(self) -> float:
         """Seconds of a decode step after the prompt, on average over a few."""
-        said = self._ask(TOKENS, cached=True)["timings"]
+        said = self._ask(TOKENS, cached=True)
         if said["predicted_n"] != TOKENS:
             raise ValueError(f"llama.cpp said {said['predicted_n']} of {TOKENS} tokens")
         return said["predicted_ms"] / 1e3 / (said["predicted_n"] - 1)
 
     def save(self) -> tuple[float, int]:
         """Seconds to write the slot to a file, and its bytes."""
-        said = self._server.wire.post("/slots/0?action=save", {"filename": "timed"})
-        return said["timings"]["save_ms"] / 1e3, self._stored.stat().st_size
+        said = self._post("/slots/0?action=save", {"filename": "timed"}, {"save_ms": TIME})
+        return said["save_ms"] / 1e3, self._stored.stat().st_size
 
     def load(self) -> float:
         """Seconds to read it back into the erased slot."""
-        self._server.wire.post("/slots/0?action=erase", {})
-        said = self._server.wire.post("/slots/0?action=restore", {"filename": "timed"})
-        return said["timings"]["restore_ms"] / 1e3
+        self._server.wire.post("/slots/0?action=erase", {}, partial(hold, shape=OBJECT))
+        said = self._post("/slots/0?action=restore", {"filename": "timed"}, {"restore_ms": TIME})
+        return said["restore_ms"] / 1e3
 
     def _ask(self, tokens: int, cached: bool) -> Any:
         body = {"prompt": self._ids, "n_predict": tokens, "cache_prompt": cached}
         body |= {"temperature": 0, "ignore_eos": True, "id_slot": 0}
-        return self._server.wire.post("/completion", body)
+        return self._post("/completion", body, CLOCK)
+
+    def _post(self, path: str, body: dict[str, Any], clock: dict[str, Any]) -> Any:
+        """The `timings` of the answer."""
+        read = partial(hold, shape={"timings": clock})
+        return self._server.wire.post(path, body, read)["timings"]

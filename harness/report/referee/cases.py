@@ -48,10 +48,16 @@ def panel(rows: list[Row]) -> str:
 
 
 def share(row: Row) -> float | None:
-    """The error of a case over what is allowed: against float64 where that was asked, else of the largest difference."""
-    pairs = (("oracle_error", "plain_error"), ("max_abs_diff", "noise_floor"))
-    for own, scale in pairs:
-        if row.get(own) is not None and row.get(scale):
-            far = row[own] / (TWICE * row[scale])
-            return far if math.isfinite(far) else None
-    return None
+    """The largest of a case's errors over what is allowed: of the difference, and against float64 where that was asked."""
+    pairs = (
+        ("oracle_error", "plain_error"),
+        ("max_abs_diff", "noise_floor"),
+        ("hit_diff", "hit_floor"),
+    )
+    known = [
+        (row[own], row[scale])
+        for own, scale in pairs
+        if row.get(own) is not None and row.get(scale)
+    ]
+    far = [own / (TWICE * scale) for own, scale in known]
+    return max(far) if far and math.isfinite(max(far)) else None

@@ -5,20 +5,17 @@ from typing import Any
 
 from harness.engine import Answer, Engine
 from harness.engine.base import forced
-from harness.task.referee import clock, verdict, yardstick
+from harness.task.referee import clock, tops, verdict, yardstick
+from harness.task.referee.reasons import Reason, impossible
 from harness.task.referee.yardstick import Yardstick
 
-NOTHING = "nothing was reused: the engine evaluated every token again, so this says nothing about its cache"
-
-NARROW = (
-    " (no prompt was cold twice, so the floor has not seen how a call of few tokens rounds: if the difference "
-    "may be that, engine.flush=COMMAND or engine.weights=DIR tells)"
-)
+PART = "part"
 
 
 @dataclass
 class Case:
-    """Repeats of one case. runs: one comparison each, with `verdict`, `reason`, `floor`, `reused`."""
+    """Repeats of one case. runs: one comparison each, with `verdict`, `reason`, `floor`, `reused`. answers: of
+    each run, beside what it was measured by. why: where there is no run."""
 
     name: str
     control: bool = False
@@ -26,15 +23,47 @@ class Case:
     about: str = ""  # what is known of it beforehand
     timed: bool = False  # reuse was told by time, for want of a count
     runs: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[tuple[Yardstick, Answer]] = field(default_factory=list)
+    why: Reason | None = None
 
     def add(self, answer: Answer, yard: Yardstick, must_reuse: bool) -> None:
         """Judge one run against the cold one."""
         self.judge(yard.compare(answer), answer, yard, yard.floor["max_abs_diff"], yard.plain)
-        if yard.narrow and must_reuse and self.runs[-1]["verdict"] == "drifted":
-            self.runs[-1]["reason"] += NARROW
-        if must_reuse and not answer.reused and not (answer.reused is None and self.timed):
-            reason = yardstick.UNSAID if answer.reused is None else NOTHING
-            self.runs[-1] |= {"verdict": "unjudged", "reason": reason}
+        run = self.runs[-1]
+        if yard.narrow and must_reuse and run["verdict"] == "drifted":
+            run["reason"].args["narrow"] = True
+        if not must_reuse:
+            return
+        reason = impossible([answer], yard.prompt) if run["verdict"] in verdict.GOOD else None
+        if not answer.reused and not (answer.reused is None and self.timed):
+            reason = Reason("reuse_unsaid" if answer.reused is None else "nothing_reused")
+        if reason:
+            run |= {"verdict": "unjudged", "reason": reason}
+
+    def hold(self, hit: "Case", alike: bool) -> None:
+        """Judge the latest run against right hits of the same prompt as well: what was brought back is what was
+        there. alike: it computes as they do; where it reused as much, only what repeats differ by is allowed."""
+        run, (yard, answer) = self.runs[-1], self.answers[-1]
+        hits = [
+            a
+            for (y, a), r in zip(hit.answers, hit.runs)
+            if y is yard and r["verdict"] in verdict.GOOD
+        ]
+        if not hits:
+            return
+        first, *again = hits
+        gaps = [tops.compare(a, first)["max_abs_diff"] for a in (answer, *again)]
+        sharp = alike and again and answer.reused == first.reused
+        floor = max(yard.repeats, *gaps[1:]) if sharp else yard.floor["max_abs_diff"]
+        run |= {"hit_diff": gaps[0], "hit_floor": floor}
+        if run["verdict"] not in verdict.GOOD:
+            return
+        if answer.reused is not None and answer.reused < (first.reused or 0):
+            counts = {"reused": answer.reused, "hit": first.reused}
+            run |= {"verdict": "unjudged", "reason": Reason("reused_less", counts)}
+        elif run["verdict"] == "equivalent" and gaps[0] > verdict.FACTOR * floor:
+            args = run["reason"].args | {"gap": gaps[0], "floor": floor}
+            run |= {"verdict": "drifted", "reason": Reason("apart_from_hit", args)}
 
     def judge(
         self,
@@ -46,6 +75,7 @@ class Case:
     ) -> None:
         """Keep one run's metrics with its verdict. floor, plain: see `verdict.decide`."""
         said, reason = verdict.decide(metrics, floor, plain)
+        self.answers.append((yard, answer))
         self.runs.append(metrics | {
             "verdict": said, "reason": reason, "floor": floor, "reused": answer.reused,
             "seconds": answer.seconds, "cold_seconds": yard.reference.seconds,
@@ -59,7 +89,11 @@ class Case:
             figures = ("max_abs_diff", "kl_max", "top1_agreement", "noise_floor")
             row = {"engine": engine, "case": self.name, "reused_tokens": None}
             row |= {"verdict": "unjudged", **dict.fromkeys(figures)}
-            return row | {"reason": self.evidence, "control": self.control}
+            return row | {
+                "control": self.control,
+                "evidence": self.evidence,
+                **(self.why or Reason("no_token")).fields,
+            }
         worst = max(self.runs, key=lambda r: (verdict.ORDER.index(r["verdict"]), r["max_abs_diff"]))
         bad = sum(r["verdict"] in ("drifted", "diverged") for r in self.runs)
         low, high = verdict.interval(bad, len(self.runs))
@@ -72,9 +106,9 @@ class Case:
             "repeats": len(self.runs), "bad": bad, "rate_low": low, "rate_high": high,
             "seconds": worst["seconds"], "cold_seconds": worst["cold_seconds"],
             "oracle_error": max(worst.get("errors", ()), default=None),
-            "plain_error": worst["plain"],
+            "plain_error": worst["plain"], "hit_diff": worst.get("hit_diff"), "hit_floor": worst.get("hit_floor"),
             "control": self.control, "evidence": self.evidence or self.about,
-            "reason": worst["reason"],
+            **worst["reason"].fields,
         }  # fmt: skip
 
 
@@ -87,14 +121,36 @@ def cold_again(yard: Yardstick) -> Case:
     return case
 
 
-def brought_back(engine: Engine, case: Case, yard: Yardstick) -> None:
-    """Save the state after the prompt, bring it back the way the case says, go on from it."""
+def brought_back(engine: Engine, case: Case, yard: Yardstick, hit: Case | None = None) -> None:
+    """Save the state after the prompt, bring it back the way the case says, go on from it. hit: what it is held
+    against, where it is to be the same as that."""
     engine.save(yard.prompt)
     engine.restore(case.name)
     answer = forced(engine.resume, yard.prompt, yard.reference)
     if answer.reused is None and not case.evidence:
         case.evidence = _told(engine, case, yard)
     case.add(answer, yard, must_reuse=True)
+    if hit is not None:
+        case.hold(hit, case.name in engine.alike)
+
+
+def part(engine: Engine, name: str, yard: Yardstick, exact: yardstick.Exact | None) -> Case | None:
+    """After the state is brought back as `name` says, a prompt that shares half of it: attention over a whole past
+    does not see that its rows were exchanged. None where the engine does not go on from there."""
+    if isinstance(yard.prompt, str) or not engine.shares or not engine.repeatable:
+        return None
+    prompt, shared = yardstick.half_shared(yard.prompt)
+    ruler = yardstick.measure(engine, prompt, len(yard.reference.tokens), exact)
+    if shared == len(prompt) or isinstance(ruler, Reason):
+        return None
+    case = Case(PART, evidence=f"another prompt that begins as this one does, after {name}")
+    engine.save(yard.prompt)
+    engine.restore(name)
+    answer = forced(engine.resume, prompt, ruler.reference)
+    if not answer.reused or answer.reused > shared:
+        return None
+    case.add(answer, ruler, must_reuse=True)
+    return case
 
 
 def _told(engine: Engine, case: Case, yard: Yardstick) -> str:

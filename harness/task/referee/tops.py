@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.engine import Answer
-
-EPS = 2.0**-23  # engines hand out float32 log-probabilities at best
+from harness.engine import Answer, Engine
 
 
 def compare(answer: Answer, expected: Answer) -> dict[str, Any]:
@@ -63,10 +61,10 @@ def errors(answer: Answer, exact: np.ndarray) -> list[float]:
     ]
 
 
-def rounding(answer: Answer) -> float:
-    """One float32 rounding of the largest log-probability: no floor can lie below it."""
+def rounding(answer: Answer, roundoff: float = Engine.roundoff) -> float:
+    """One rounding of the largest log-probability: no floor can lie below it."""
     values = (v for top in answer.tops for v in top.values())
-    return EPS * max((abs(v) for v in values if math.isfinite(v)), default=1.0)
+    return roundoff * max((abs(v) for v in values if math.isfinite(v)), default=1.0)
 
 
 def worst(rows: Sequence[Mapping[str, Any]], least: float) -> dict[str, float]:

@@ -1,13 +1,15 @@
 """The verdict on one case: what came out of the cache against what comes out without it.
 
-With a float64 oracle: the error of what came out of the cache against it, at most twice that of the
-engine's own cold runs, as in the FlashAttention tests. Without one the scale is the noise floor of
-this engine, here and now: how far its cold runs of other composition lie apart, twice that at most.
+The scale is the noise floor of this engine, here and now: how far its cold runs of other composition lie
+apart, twice that at most. A float64 oracle can only add to that: the error against it, too, is at most
+twice that of the engine's own cold runs, as in the FlashAttention tests.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from harness.task.referee.reasons import Reason
 
 FACTOR = 2.0
 GOOD = ("exact", "equivalent")
@@ -15,36 +17,41 @@ ORDER = ("exact", "equivalent", "unjudged", "drifted", "diverged", "unsound")
 Z = 1.96  # a 95 % interval
 
 
-def decide(metrics: Mapping[str, Any], floor: float, plain: float | None = None) -> tuple[str, str]:
+def decide(
+    metrics: Mapping[str, Any], floor: float, plain: float | None = None
+) -> tuple[str, Reason]:
     """`(verdict, reason)` for one comparison. floor: in nats of log-probability. plain: the largest
     error of cold runs against float64; `metrics` then has the `errors` of this one, step by step."""
-    gap, other = metrics["max_abs_diff"], metrics["first_divergence"]
+    other = metrics["first_divergence"]
     if not metrics["steps"] and not metrics["missing"]:
-        return "unjudged", "no run said a single token"
+        return "unjudged", Reason("no_token")
     if other is None and metrics["missing"]:
-        ended = f"it ended after {metrics['steps']} tokens"
-        return "diverged", f"{ended}, the cold run went on for {metrics['missing']} more"
+        return "diverged", Reason("ended_early", {k: metrics[k] for k in ("steps", "missing")})
     if metrics["bitwise_equal"]:
-        return "exact", "every log-probability is bit-equal to the cold run's"
-    rule = f"largest difference {gap:.3g} nats, noise floor {floor:.3g}"
-    within = gap <= FACTOR * floor < math.inf
+        return "exact", Reason("exact")
+    args = {"difference": metrics["max_abs_diff"], "noise_floor": floor}
+    within = metrics["max_abs_diff"] <= FACTOR * floor < math.inf
     if plain is not None:
-        error = max(metrics["errors"])
-        apart = "" if within else f"; {gap:.3g} from the cold run, whose noise is {floor:.3g}"
-        within = error <= FACTOR * plain < math.inf
-        rule = f"error {error:.3g} nats against float64, without the cache {plain:.3g}{apart}"
+        args |= {"error": max(metrics["errors"]), "plain": plain}
+        within = within and args["error"] <= FACTOR * plain
     if other is not None and not (within and metrics["lead"] <= FACTOR * floor):
-        return "diverged", f"token {other + 1} after the cache is another one; {rule}"
-    return ("equivalent", rule) if within else ("drifted", f"{rule}; every token is the same")
+        return "diverged", Reason("other_token", args | {"token": other + 1})
+    return ("equivalent", Reason("within", args)) if within else ("drifted", Reason("beyond", args))
 
 
 def first_beyond(
     metrics: Mapping[str, Any], floor: float, plain: float | None = None
 ) -> int | None:
     """The first step that no noise explains."""
-    gaps, scale = (metrics["gaps"], floor) if plain is None else (metrics["errors"], plain)
-    beyond = (i for i, gap in enumerate(gaps) if gap > FACTOR * scale)
-    return next(beyond, metrics["first_divergence"])
+    rows = [(gap, floor) for gap in metrics["gaps"]]
+    errors = [(error, plain) for error in metrics["errors"]] if plain is not None else []
+    beyond = (
+        i
+        for pairs in (rows, errors)
+        for i, (far, scale) in enumerate(pairs)
+        if far > FACTOR * scale
+    )
+    return min(beyond, default=metrics["first_divergence"])
 
 
 def worst(verdicts: Sequence[str]) -> str:

@@ -1,6 +1,5 @@
 """What comes out of an engine without a cache, and how far its own cold runs lie apart."""
 
-import math
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -13,20 +12,13 @@ import numpy as np
 from harness.engine import Answer, Engine
 from harness.engine.base import ALONE, IN_COMMON, Prompt, extended, forced
 from harness.task.referee import tops
-from harness.task.referee.verdict import FACTOR
+from harness.task.referee.reasons import Reason, impossible
 
 NEVER_SENT = 12  # leading tokens (or words) that make a prompt new to the server
 AT_ONCE = 3  # requests at the same time, where a cold run cannot be had twice
-UNSAID = "the engine does not say how many tokens it reused"
-ONCE = (
-    "time cannot tell, for want of a cold request that can be repeated: engine.flush=COMMAND gives one, or a "
-    "server that honours cache_salt"
-)
-ENDED = (
-    "the cold run ended before its first token, so there is nothing to compare: take another prompt"
-)
 FROM_HITS = "from the cache, again"  # for want of a second cold run
 TOGETHER = "at the same time"
+PREFILL = "prefilled instead of decoded"
 PREFILLED = 6  # steps whose decoding is checked against a prefill
 
 
@@ -47,7 +39,9 @@ class Yardstick:
     least: float  # one rounding
     exact: np.ndarray | None = None
     alone: tuple[float, ...] = ()
-    blunt: float | None = None  # float64 lies so far from cold runs that it tells no wrong state
+    cut: tuple[
+        str, ...
+    ] = ()  # of the others, those that cut the sums otherwise, which no repeat does
 
     @property
     def plain(self) -> float | None:
@@ -71,7 +65,7 @@ class Yardstick:
     @property
     def narrow(self) -> bool:
         """Whether the floor has seen one composition of the sums alone: nothing was cold a second time."""
-        return self.exact is None and all(n.startswith((FROM_HITS, TOGETHER)) for n in self.others)
+        return all(name.startswith((FROM_HITS, TOGETHER)) for name in self.others)
 
     @property
     def floor(self) -> dict[str, float]:
@@ -82,17 +76,23 @@ class Yardstick:
         rest = [m for n, m in self.others.items() if n != name]
         return tops.worst(rest, self.least)["max_abs_diff"]
 
+    @property
+    def repeats(self) -> float:
+        """How far runs lie apart, in nats, that were cut into calls alike, to the bit of what is listed."""
+        rest = [m for n, m in self.others.items() if n not in self.cut]
+        return tops.worst(rest, tops.rounding(self.reference))["max_abs_diff"]
+
 
 def measure(
     engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None = None
-) -> Yardstick | str:
+) -> Yardstick | Reason:
     """The yardstick for `prompt` (where cold runs repeat) or for it behind a head that was never sent.
-    A string says why there is none. oracle: float64 of the engine's weights."""
+    A Reason says why there is none. oracle: float64 of the engine's weights."""
     if not engine.repeatable:
         return _at_once(engine, fresh(prompt), steps, oracle)
     reference = engine.evaluate(prompt, steps)
     if not reference.tokens:
-        return ENDED
+        return Reason("ended_at_once")
     exact = _exact(oracle, prompt, reference)
     answers = {ALONE.name: reference}
     others = {}
@@ -102,27 +102,26 @@ def measure(
         answers[composition.name] = answer
         others[composition.name] = _metrics(answer, reference, exact)
     if prefilled := _prefilled(engine, prompt, reference, exact):
-        others["prefilled instead of decoded"] = prefilled
+        others[PREFILL] = prefilled
+    if wrong := impossible([*answers.values()], prompt):
+        return wrong
     if warm := [f"{n} ({a.reused})" for n, a in answers.items() if (a.reused or 0) > IN_COMMON]:
-        return f"runs that should be cold reused tokens: {', '.join(warm)}"
-    return _yardstick(engine, prompt, reference, others, exact)
+        return Reason("not_cold", {"runs": ", ".join(warm)})
+    cut = (PREFILL, *(c.name for c in engine.compositions if c.chunk))
+    return _yardstick(engine, prompt, reference, others, exact, cut)
 
 
 def _yardstick(
-    engine: Engine, prompt: Prompt, reference: Answer, others: dict[str, Any], exact: Any
+    engine: Engine,
+    prompt: Prompt,
+    reference: Answer,
+    others: dict[str, Any],
+    exact: np.ndarray | None,
+    cut: tuple[str, ...] = (),
 ) -> Yardstick:
-    """With float64 only where twice the plain error is less than what a wrong state is off by."""
-    least = tops.rounding(reference)
-    if exact is None:
-        return Yardstick(prompt, reference, others, least)
-    yard = Yardstick(prompt, reference, others, least, exact, tuple(tops.errors(reference, exact)))
-    bad = [wrong(engine, prompt, make(prompt), reference) for make in CONTROLS.values()]
-    if FACTOR * (yard.plain or 0.0) < min(
-        max(tops.errors(answer, exact), default=math.inf) for answer in bad
-    ):
-        return yard
-    unmeasured = {n: {k: v for k, v in m.items() if k != "errors"} for n, m in others.items()}
-    return Yardstick(prompt, reference, unmeasured, least, blunt=yard.plain)
+    alone = () if exact is None else tuple(tops.errors(reference, exact))
+    least = tops.rounding(reference, engine.roundoff)
+    return Yardstick(prompt, reference, others, least, exact, alone, cut)
 
 
 def _exact(oracle: Exact | None, prompt: Prompt, reference: Answer) -> np.ndarray | None:
@@ -157,6 +156,13 @@ def other_prompt(prompt: Prompt) -> Prompt:
     parts: list[Any] = prompt.split(" ") if isinstance(prompt, str) else list(prompt)
     mixed = random.Random(0).sample(parts, len(parts))
     return " ".join(mixed) if isinstance(prompt, str) else mixed
+
+
+def half_shared(prompt: list[int]) -> tuple[list[int], int]:
+    """The first half of `prompt`, then the other backwards; and how many tokens they have in common."""
+    half = len(prompt) // 2
+    turned = [*prompt[:half], *reversed(prompt[half:])]
+    return turned, next((i for i, (a, b) in enumerate(zip(prompt, turned)) if a != b), len(prompt))
 
 
 def one_off(prompt: Prompt) -> Prompt:
@@ -212,24 +218,24 @@ def _prefilled(
     return _metrics(Answer(tuple(tokens), tuple(listed), None), expected, rows)
 
 
-def _at_once(engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None) -> Yardstick | str:
+def _at_once(
+    engine: Engine, prompt: Prompt, steps: int, oracle: Exact | None
+) -> Yardstick | Reason:
     """The yardstick of a prompt that can be cold only once: several runs at the same time, before any
     is cached. Where the engine shares even those, the floor is how far answers from its cache lie
     apart among themselves: weaker, but a cache that is wrong each time alike does not widen it."""
     answers = engine.together(prompt, steps, AT_ONCE)
     if any(a.reused is None for a in answers):
-        return f"{UNSAID}, and {ONCE}"
+        return Reason("cold_unsaid")
+    if wrong := impossible(answers, prompt):
+        return wrong
     cold = [a for a in answers if (a.reused or 0) < NEVER_SENT]
     if not cold:
         counts = ", ".join(str(a.reused) for a in answers)
-        return (
-            f"no cold run can be had, which is itself suspicious: of a prompt whose first {NEVER_SENT} tokens were "
-            f"never sent before the server says that it reused {counts} tokens. It counts wrong, or it answers "
-            "from the state of another prompt"
-        )
+        return Reason("never_cold", {"head": NEVER_SENT, "counts": counts})
     reference, *rest = cold
     if not reference.tokens:
-        return ENDED
+        return Reason("ended_at_once")
     exact = _exact(oracle, prompt, reference)
     others = {
         f"{TOGETHER}, {i}": _metrics(until_other(a, reference), reference, exact)

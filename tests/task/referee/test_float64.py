@@ -1,6 +1,8 @@
 """Float64 beside an engine: its cold runs and its cache against the same weights, and the twins."""
 
 import json
+import math
+import random
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from harness.engine import Answer
 from harness.errors import InputProblem
 from harness.model.build import SHIPPED
 from harness.task.referee import oracle
+from harness.task.referee.verdict import ORDER, decide
 from harness.task.referee.yardstick import Yardstick
 
 IDS = [5 + 7 * i % 500 for i in range(120)]
@@ -45,9 +48,38 @@ def test_other_weights_decide_nothing(harness, model, tmp_path) -> None:
     """The twin: an oracle over another model is as far from the truth as from a wrong state."""
     other = gguf_model.write(tmp_path / "other.gguf", seed=1)
     done = harness(*GIVEN, *EXACT, f"engine.model={model}", f"engine.weights={other}")
-    assert done.code == 0 and "the noise floor decides" in done.out
-    assert "against float64" not in done.result["reason"]
-    assert {r["oracle_error"] for r in rows_of(done).values()} == {None}
+    assert done.code == 0 and "The noise floor decides" in done.out
+    assert done.result["referee"]["float64"]["code"] == "float64_elsewhere"
+    assert rows_of(done)["hit"]["plain_error"] > 1 > 1e-3 > rows_of(done)["hit"]["noise_floor"]
+
+
+def test_a_model_in_codes_is_far_from_float64_and_the_floor_decides(harness, tmp_path) -> None:
+    """llama.cpp rounds what it multiplies codes with, and repeats that: a fault within what float64 would allow is one."""
+    coded = gguf_model.write(tmp_path / "coded.gguf", codes="Q4_0")
+    done = harness(*GIVEN, *EXACT, f"engine.model={coded}")
+    float64, hit = done.result["referee"]["float64"], rows_of(done)["hit"]
+    assert done.code == 0 and float64["code"] == "float64_coarse", done.out
+    assert "weights in F32 and Q4_0" in float64["reason"]
+    assert hit["plain_error"] > 100 * hit["noise_floor"]
+    fault = {"max_abs_diff": 0.9 * hit["plain_error"], "first_divergence": None, "steps": 3, "bitwise_equal": False,
+             "missing": 0, "lead": 0.0, "errors": [1.9 * hit["plain_error"]]}  # fmt: skip
+    said, reason = decide(fault, hit["noise_floor"], hit["plain_error"])
+    assert (said, reason.code) == ("drifted", "beyond")
+
+
+def test_an_oracle_never_loosens_a_verdict() -> None:
+    chance = random.Random(0)
+    drawn = lambda: 10 ** chance.uniform(-6, 1)  # noqa: E731
+    seen = set()
+    for _ in range(2000):
+        other = chance.choice([None, None, 2])
+        metrics = {"max_abs_diff": drawn(), "first_divergence": other, "steps": 3, "bitwise_equal": False,
+                   "missing": 0, "lead": drawn() if other else 0.0, "errors": [drawn(), drawn()]}  # fmt: skip
+        floor = drawn()
+        alone, both = decide(metrics, floor)[0], decide(metrics, floor, drawn())[0]
+        assert ORDER.index(both) >= ORDER.index(alone)
+        seen.add((alone, both))
+    assert ("equivalent", "drifted") in seen and ("equivalent", "equivalent") in seen
 
 
 def test_the_folder_beside_a_server(harness, compose, model, tmp_path, monkeypatch) -> None:
@@ -82,11 +114,14 @@ def test_mistakes(harness, place, model, weights, says) -> None:
 
 @pytest.mark.parametrize(
     "error, plain, verdict",
-    [(1.9, 1.0, "equivalent"), (2.1, 1.0, "drifted"), (2.1, None, "equivalent")],
+    [
+        (1.9, 1.0, "equivalent"),
+        (2.1, 1.0, "drifted"),
+        (2.1, None, "equivalent"),
+        (2.1, math.inf, "equivalent"),
+    ],
 )
 def test_twice_the_error_of_cold_runs(error, plain, verdict) -> None:
-    from harness.task.referee.verdict import decide
-
     metrics = {"max_abs_diff": 0.1, "first_divergence": None, "steps": 3, "bitwise_equal": False,
                "missing": 0, "lead": 0.0, "gaps": [0.1], "errors": [0.2, error]}  # fmt: skip
     assert decide(metrics, 0.1, plain)[0] == verdict
@@ -94,6 +129,8 @@ def test_twice_the_error_of_cold_runs(error, plain, verdict) -> None:
 
 class Server:
     """One that tokenizes nothing; takes: whether a prompt may be ids."""
+
+    weights = None
 
     def __init__(self, takes: bool):
         self.takes = takes
@@ -113,5 +150,12 @@ def test_text_becomes_ids_by_the_tokenizer_beside_the_weights(compose) -> None:
     assert oracle.encoded(bare, Server(True), "let k be 5 .") == "let k be 5 ."
     yard = Yardstick("let k be 5 .", Answer((), (), 0), {}, 0.0)
     said = oracle.described("weights", yard, True)
-    assert "not used, since the prompt is sent as text" in said and "prompt.ids" in said
-    assert oracle.described("weights", yard, False) == "weights"
+    assert said.code == "float64_text" and "the prompt is sent as text. prompt.ids" in str(said)
+    assert str(oracle.described("weights", yard, False)) == "weights"
+
+
+def test_a_token_that_the_weights_have_not_is_refused_by_name(compose, model) -> None:
+    cfg = compose("task=referee", "engine=openai", f"engine.weights={model}")
+    exact, _ = oracle.oracle(cfg, Server(True), 9, None)
+    with pytest.raises(InputProblem, match=r"token 600 .* last is 511"):
+        exact([1, 2, 3], [4, 600])

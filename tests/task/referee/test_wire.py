@@ -73,7 +73,8 @@ def test_a_server_that_keeps_one_prompt_is_cold_after_another(judged) -> None:
     assert row["verdict"] == "equivalent" and 1e-5 < row["noise_floor"] < 1e-3, row
     _, rows = judged(Toy(salts=False, fixed=True), "task.repeats=1")
     assert rows["hit"]["verdict"] not in GOOD and rows["hit"]["noise_floor"] < 1e-5, rows["hit"]
-    assert "engine.weights=DIR tells" in rows["hit"]["reason"] and "tells" not in row["reason"]
+    assert "engine.flush=COMMAND tells" in rows["hit"]["reason"] and "tells" not in row["reason"]
+    assert rows["hit"]["code"] == "beyond" and rows["hit"]["args"]["narrow"] is True
 
 
 def test_a_server_that_reuses_what_was_never_sent_is_suspected(judged) -> None:
@@ -180,11 +181,75 @@ def test_a_flaky_fault_is_a_rate(judged) -> None:
     assert row["rate_low"] < row["bad"] / 6 < row["rate_high"]
 
 
-def test_a_prompt_that_cannot_tell_is_unsound(judged) -> None:
-    """The control's twin: where a wrong state is the right one, the report says that it is blind."""
-    done, _ = judged(Toy(), ids=[7] * 64)
-    assert done.code == 1 and done.result["verdict"] == "unsound", done.out
-    assert "passed" in done.result["reason"]
+@pytest.mark.parametrize("toy, ids", [({}, [7] * 64), ({"constant": True}, IDS)])
+def test_a_control_that_passes_takes_every_verdict_away(judged, toy, ids) -> None:
+    """The control's twin: where a wrong state is the right one, or each prompt has the same answer, nothing is shown."""
+    done, rows = judged(Toy(**toy), ids=ids)
+    assert done.code == 1 and done.result["verdict"] == "unjudged", done.out
+    assert {(r["verdict"], r["code"]) for r in rows.values()} == {("unjudged", "control_passed")}
+    assert rows["hit"]["was"] in GOOD and rows["other_prompt"]["was"] in GOOD
+    worst = done.result["referee"]["worst"]
+    assert worst["code"] == "control_passed" and worst["args"]["control"] == "other_prompt"
+    said = (done.folders[0] / "referee.md").read_text()
+    assert "though it is wrong" in said and "no case of this report counts" in said
+
+
+@pytest.mark.parametrize("count", [-5, 10**6, len(IDS) + 1])
+def test_a_count_that_cannot_be_shows_nothing(judged, count) -> None:
+    done, rows = judged(Toy(counts=count), "task.repeats=1")
+    assert done.code == 1 and done.result["verdict"] == "unjudged", done.out
+    assert rows["hit"]["code"] == "impossible_count" and rows["hit"]["args"]["reused"] == count
+    assert not {rows["other_prompt"]["verdict"], rows["one_token_off"]["verdict"]} & GOOD
+
+
+def test_exchanged_rows_show_where_only_part_is_shared(judged) -> None:
+    """The whole past is the same sum in another order; the twin keeps them in place."""
+    done, rows = judged(Toy("rows_exchanged"), "task.repeats=1")
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD, done.out
+    assert (
+        rows["part"]["verdict"] in ("drifted", "diverged")
+        and rows["part"]["reused_tokens"] == len(IDS) // 2
+    )
+    done, rows = judged(Toy(), "engine.evict='ROOT/evict'", "task.repeats=1")
+    assert done.code == 0 and rows["part"]["verdict"] in GOOD, done.out
+    assert rows["part"]["evidence"].endswith("after restored")
+
+
+def test_a_count_that_cannot_be_of_a_cold_run(judged) -> None:
+    """The server honours no salt, and cold runs are those whose counts look small."""
+    done, rows = judged(Toy(counts=-5, salts=False), "task.repeats=1")
+    assert done.code == 1 and {r["code"] for r in rows.values()} == {"impossible_count"}, done.out
+
+
+def test_a_restore_of_less_than_the_hit_is_none(judged) -> None:
+    """Every number is right, and most tokens were read again: that shows nothing of what was stored."""
+    done, rows = judged(Toy(brings=40), "engine.evict='ROOT/evict'", "task.repeats=1")
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD, done.out
+    assert (rows["restored"]["verdict"], rows["restored"]["code"]) == ("unjudged", "reused_less")
+    assert rows["restored"]["args"] == {"reused": 40, "hit": len(IDS) - 1}
+
+
+def test_a_restore_is_held_against_the_hit_too(judged, monkeypatch) -> None:
+    """Rounding that comes of another cut into calls makes the floor wide; where what is brought back computes as the
+    hit does, it differs by what repeats do. The twin is off by more than that, and by less than the floor."""
+    monkeypatch.setattr("harness.engine.openai.OpenAI.alike", ("restored",))
+    done, rows = judged(Toy(fixed=True), "engine.evict='ROOT/evict'")
+    assert done.code == 0 and 0 <= rows["restored"]["hit_diff"] < 1e-5, done.out
+    assert rows["restored"]["noise_floor"] > 5 * rows["restored"]["hit_floor"]
+    lying = Toy("coarse_restore", fixed=True)
+    done, rows = judged(lying, "engine.evict='ROOT/evict'", "task.cases=[restored]")
+    row = rows["restored"]
+    assert done.code == 1 and rows["hit"]["verdict"] in GOOD, (
+        "the hit is asked where something is held against it"
+    )
+    assert row["max_abs_diff"] < 2 * row["noise_floor"] and row["oracle_error"] is None
+    assert (row["verdict"], row["code"]) == ("drifted", "apart_from_hit"), row
+    monkeypatch.setattr("harness.engine.openai.OpenAI.alike", ())
+    done, rows = judged(Toy("coarse_restore", fixed=True), "engine.evict='ROOT/evict'", "task.repeats=1")  # fmt: skip
+    assert (
+        rows["restored"]["hit_diff"] > 1e-4
+        and rows["restored"]["hit_floor"] == rows["restored"]["noise_floor"]
+    )
 
 
 def test_an_end_before_the_first_token_is_a_short_answer(judged) -> None:
