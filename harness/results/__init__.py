@@ -1,0 +1,1 @@
+"""What a run found, as facts: every field once, with how it is called, shown, compared and tracked."""

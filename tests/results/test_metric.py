@@ -1,0 +1,44 @@
+"""A metric of somebody's own is one function: measured wherever those of the house are, with its noise floor."""
+
+import sys
+
+import pytest
+import torch
+
+from harness.errors import ConfigProblem
+from harness.results import metric
+from harness.results.run import fact_of, values
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "metrics_of_mine.py").write_text(
+        "from harness.results.metric import metric\n\n"
+        '@metric(label="Gap", unit="logits", better="lower")\n'
+        "def gap(restored, reference, next_ids):\n"
+        '    """Largest difference."""\n'
+        "    return float((restored - reference).abs().max())\n\n"
+        "def plain(a, b, c):\n    return 0.0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(metric, "_KNOWN", {})
+    yield "metrics_of_mine"
+    sys.modules.pop("metrics_of_mine", None)
+
+
+def test_it_is_measured_only_while_it_is_asked_for(mine) -> None:
+    one, two = torch.zeros(1, 2, 5), torch.full((1, 2, 5), 0.5)
+    with metric.measuring([f"{mine}.gap"]) as asked:
+        assert [m(one, two, None) for m in asked] == [0.5] and metric.measured()
+    assert not metric.measured()
+    assert fact_of("metrics.gap").heading == "Gap (logits)"
+    assert values({"metrics": {"gap": 0.5, "kl_max": 1.0}}) == {
+        "metrics.kl_max": 1.0,
+        "metrics.gap": 0.5,
+    }
+
+
+@pytest.mark.parametrize("name", ["gap", "nowhere.gap", "{}.absent", "{}.plain"])
+def test_a_name_that_leads_to_none_is_refused(mine, name) -> None:
+    with pytest.raises(ConfigProblem, match=r"compare\.metrics"):
+        metric.named([name.format(mine)])
