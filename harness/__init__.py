@@ -19,6 +19,7 @@ The functions, all of them:
     judge                        is it the same thought? `.good` (no truth value of its own), and printed why
     prune_state, quantize_state  fewer tokens, fewer bytes: by an option's name or a class of yours (as `format=`, `cache=`)
     to_cache                     back to `model.generate(past_key_values=...)`
+    metric                       decorates a function of logits: measured where `compare.metrics=[module.function]` names it
 
 `help(harness.judge)` and the others say shapes and errors; `except harness.HarnessError` catches every one
 of these. Nothing heavy is imported before a function is used. What is in a snapshot, how two runs differ and whether a record
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         UnsupportedModel,
         Untrusted,
     )
+    from harness.results.metric import metric
 
 __version__ = "0.2.0"
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "judge",
     "load_model",
     "load_state",
+    "metric",
     "prune_state",
     "quantize_state",
     "resume",
@@ -122,6 +125,10 @@ if not TYPE_CHECKING:  # a misspelt name is the type checker's to find
 
         if hasattr(errors, name):
             return getattr(errors, name)
+        if name == "metric":
+            from harness.results.metric import metric
+
+            return metric
         import random
 
         state = (

@@ -5,6 +5,9 @@ from typing import Any
 
 import torch
 
+from harness.results.metric import measured
+from harness.results.run import fact_of
+
 
 def compare(actual: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> dict[str, Any]:
     """Metrics of `actual` against `expected`, both `[batch, steps, vocab]`.
@@ -35,6 +38,7 @@ def compare(actual: torch.Tensor, expected: torch.Tensor, ids: torch.Tensor) -> 
         "top5_overlap": float(overlap.mean()),
         "first_divergence": int(wrong[0, 0]) if len(wrong) else None,
         "nll_delta": float(nll.mean()),
+        **{own.name: own(actual, expected, ids) for own in measured()},
     }
 
 
@@ -74,11 +78,10 @@ def noise_floor(
 
 def worst(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The noise floor: for each metric the value furthest from perfect among `rows`."""
-    lowest = {"bitwise_equal", "top1_agreement", "top5_overlap"}
     out: dict[str, Any] = {}
     for key in rows[0]:
         values = [r[key] for r in rows if r[key] is not None]
-        if key in lowest or key == "first_divergence":
+        if fact_of(f"metrics.{key}").better == "higher":
             out[key] = min(values) if values else None
         else:
             out[key] = max(values, key=abs) if values else None

@@ -156,6 +156,7 @@ class CompareConfig:
     require: str = "equivalent"  # a worse verdict is exit code 1
     require_pruned: str = "diverged"  # the same, where tokens were dropped
     oracle: bool = True  # run in float64 as well, as the scale of rounding
+    metrics: list[str] = field(default_factory=list)  # of one's own: [my_module.function]
     noise_chunk: int = 16  # tokens a chunk, of the run that measures the noise
     limit: int = 8192  # resume recomputes the uninterrupted run up to this many tokens
     budget_s: float = 60  # resume: and where judging is reckoned to take no longer

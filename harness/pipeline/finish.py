@@ -14,6 +14,7 @@ from harness import interrupt
 from harness.compare.conclusion import conclusion
 from harness.config import Config, literal
 from harness.process import shown
+from harness.results import metric
 from harness.snapshot import table
 from harness.snapshot.result import (
     METRICS,
@@ -288,14 +289,15 @@ def remedy(folder: Path, problem: str, moves: bool, typed: Sequence[str] = ()) -
 def completed(session: Job, record: Record) -> Record:
     """The fixed fields of `result.json`, in their fixed order, with what the session knows."""
     cfg = session.cfg
+    figures = (*METRICS, *(own.name for own in metric.measured()))
     fixed = {
         "schema": SCHEMA,
         "task": cfg.task.name,
         "verdict": record["verdict"],
         "reason": record["reason"],
         "required": cfg.compare.require_pruned if record.get("pruned") else cfg.compare.require,
-        "metrics": {key: record.get("metrics", {}).get(key) for key in METRICS},
-        "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in METRICS},
+        "metrics": {key: record.get("metrics", {}).get(key) for key in figures},
+        "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in figures},
         "oracle": record.get("oracle", {}),
         "soundness": record.get("soundness", {}),
         "against": record.get("against"),

@@ -4,11 +4,10 @@ A metric is one function of `restored`, `reference` `[batch, steps, vocab]` and 
 the restored run and of every plain path, so that it has a noise floor, and is in console, page, CSV, MLflow and audit.
 """
 
-import importlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from harness import variants
 from harness.errors import ConfigProblem
 from harness.results.fact import Fact
 
@@ -46,19 +45,13 @@ def metric(
 def named(names: Iterable[str]) -> list[Metric]:
     """The metrics at `module.function`. Raises ConfigProblem for a name that leads to none."""
     found = []
-    for name in names:
+    for name in map(str, names):
         if name not in _KNOWN:
-            module, _, function = str(name).rpartition(".")
-            try:
-                made = getattr(importlib.import_module(module), function)
-            except (ImportError, AttributeError, ValueError) as problem:
-                raise ConfigProblem(
-                    f"compare.metrics: {name} cannot be imported ({problem}). Give module.function, importable from "
-                    "PYTHONPATH or plugins.path=DIR."
-                ) from problem
+            made = variants.imported("compare.metrics", name) if "." in name else None
             if not isinstance(made, Metric):
                 raise ConfigProblem(
-                    f"compare.metrics: {name} is no metric. Decorate it with @harness.metric(label=...)."
+                    f"compare.metrics: {name} is no metric. Give module.function of one that is decorated with "
+                    "@harness.metric(label=...)."
                 )
             _KNOWN[name] = made
         found.append(_KNOWN[name])
@@ -68,15 +61,9 @@ def named(names: Iterable[str]) -> list[Metric]:
 _measured: list[Metric] = []
 
 
-@contextmanager
-def measuring(names: Iterable[str]) -> Iterator[list[Metric]]:
-    """While this lasts, every comparison of logits measures the metrics `names` too."""
-    global _measured
-    before, _measured = _measured, named(names)
-    try:
-        yield _measured
-    finally:
-        _measured = before
+def measure(names: Iterable[str]) -> None:
+    """From here on every comparison of logits measures the metrics `names`, and no others, beside those of the house."""
+    _measured[:] = named(names)
 
 
 def measured() -> list[Metric]:

@@ -12,7 +12,9 @@ from harness.results.metric import registered
 class Metrics:
     """Restored against uninterrupted, over every step. The noise floor has the same fields."""
 
-    bitwise_equal: bool | None = fact("bit-equal logits", compare="noise", track="tag")
+    bitwise_equal: bool | None = fact(
+        "bit-equal logits", compare="noise", track="tag", better="higher"
+    )
     max_abs_diff: float | None = fact("largest logit difference", compare="noise", track="metric", better="lower",
                                       meaning="largest difference of any logit at any step")  # fmt: skip
     mean_abs_diff: float | None = fact(

@@ -19,6 +19,7 @@ from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, s
 from harness.pipeline import failure
 from harness.report.terminal.console import Say
 from harness.report.terminal.point import Passing
+from harness.results import metric
 from harness.save.access import using
 
 UNTRACKED = ("inspect", "verify", "ui")  # they leave nothing on a tracking server
@@ -61,6 +62,7 @@ def dispatch(
             near = suggestion(cfg.task.name, names())
             raise ConfigProblem(f"task={cfg.task.name} is not a task.{near}")
         extras.for_job(cfg)
+        metric.measure(cfg.compare.metrics)
         check_places(cfg)
         variants.check_chosen(cfg)
         if not sweep and (folder / "result.json").is_file():

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from harness.compare.metrics import compare, noise_floor
 from harness.errors import ConfigProblem
 from harness.results import metric
 from harness.results.run import fact_of, values
@@ -28,9 +29,12 @@ def mine(tmp_path, monkeypatch):
 
 def test_it_is_measured_only_while_it_is_asked_for(mine) -> None:
     one, two = torch.zeros(1, 2, 5), torch.full((1, 2, 5), 0.5)
-    with metric.measuring([f"{mine}.gap"]) as asked:
-        assert [m(one, two, None) for m in asked] == [0.5] and metric.measured()
-    assert not metric.measured()
+    metric.measure([f"{mine}.gap"])
+    assert compare(one, two, torch.zeros(1, 2, dtype=torch.int64))["gap"] == 0.5
+    noise = noise_floor([two, two + 1], one, torch.zeros(1, 2, dtype=torch.int64))
+    assert noise["gap"] == 1.5  # the worse of two plain paths
+    metric.measure([])
+    assert "gap" not in compare(one, two, torch.zeros(1, 2, dtype=torch.int64))
     assert fact_of("metrics.gap").heading == "Gap (logits)"
     assert values({"metrics": {"gap": 0.5, "kl_max": 1.0}}) == {
         "metrics.kl_max": 1.0,
