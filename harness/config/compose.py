@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness import keys, variants
+from harness import foreign, keys, variants
 from harness.config import called, culprit, tracking
 from harness.config.choice import chosen
 from harness.config.key import WHOLE, ungiven, unset, wanted
@@ -114,10 +114,10 @@ def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
     from omegaconf.errors import OmegaConfBaseException
 
     _registered()
-    text = path.read_text("utf-8")
-    if foreign := _resolvers(text):
-        raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
     try:
+        text = foreign.yaml_text(path)
+        if strange := _resolvers(text):
+            raise ConfigProblem(f"{path} uses {', '.join(sorted(strange))}, which no record needs.")
         tree = OmegaConf.create(text)
         for group in schemas():
             _recorded_option(path, group, tree.get(group))
@@ -170,7 +170,8 @@ def composed(path: Path) -> dict[str, Any] | None:
 
     _registered()
     try:
-        tree: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        read = OmegaConf.create(foreign.yaml_text(path))
+        tree: Any = OmegaConf.to_container(read, resolve=True)
     except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):
         return None
     groups = {k: v for k, v in tree.items() if isinstance(v, dict) and "name" in v}

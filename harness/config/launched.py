@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.config.choice import heeded
 from harness.config.compose import composed
 from harness.config.literal import command, unescaped
@@ -33,14 +34,12 @@ def of_point(folder: Path) -> str:
 def _options(folder: Path) -> dict[str, str]:
     """The option of each group that Hydra composed the run in `folder` of, or as its configuration names it where what
     Hydra left is gone; empty where nothing says so."""
-    import yaml
-
-    wrong = (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError)
+    wrong = (OSError, ValueError, AttributeError, KeyError, TypeError)
     with suppress(*wrong):
-        told = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text("utf-8"))
+        told = foreign.read_yaml(folder / ".hydra" / "hydra.yaml")
         return {k: str(option) for k, option in told["hydra"]["runtime"]["choices"].items()}
     with suppress(*wrong):
-        told = yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8"))
+        told = foreign.read_yaml(folder / ".hydra" / "config.yaml")
         return {
             k: str(node["name"])
             for k, node in told.items()
@@ -74,13 +73,11 @@ def _typed(value: Any) -> str:
 
 def of_sweep(folder: Path) -> str:
     """The command of the sweep in `folder`, as its own configuration has it; empty where nothing says so."""
-    import yaml
-
     try:
-        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
+        told = foreign.read_yaml(folder / "multirun.yaml")["hydra"]["overrides"]
         asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
         words = list(map(str, told["task"]))
-    except (OSError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
     return command(["-m", *options_dir(folder), *primary(folder), *words, *asked])
 
@@ -120,11 +117,9 @@ def _flags(place: str, name: str) -> list[str]:
 def typed(folder: Path) -> list[str] | None:
     """The overrides that the run in `folder` was typed with; None where it does not say, as one that was run again
     from a record."""
-    import yaml
-
     try:
-        told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-    except (OSError, ValueError, yaml.YAMLError):
+        told = foreign.read_yaml(folder / ".hydra" / "overrides.yaml") or []
+    except (OSError, ValueError):
         return None
     return list(map(str, told)) if isinstance(told, list) else None
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.config import launched, notes
 from harness.config.grid import varied
 from harness.config.launched import of_point
@@ -201,11 +202,9 @@ def noted(folder: Path) -> list[str]:
 
 def _hydra(folder: Path) -> Record:
     """What the sweep in `folder` was configured with; empty where nothing tells it."""
-    import yaml
-
     try:
-        return yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]
-    except (OSError, KeyError, TypeError):
+        return foreign.read_yaml(folder / "multirun.yaml")["hydra"]
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 

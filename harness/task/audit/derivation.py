@@ -5,7 +5,6 @@ sentence and the page say what `result.json` says can be told without one.
 """
 
 import html
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from harness import foreign
 from harness.compare.conclusion import conclusion, speed, stored
 from harness.pipeline.environment import code, packages
 from harness.pipeline.evaluation.record import Evaluation
@@ -276,7 +276,7 @@ def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
     if result.get("task") != "chat":
         run.write(folder / "report.html", result)
         return
-    rows = json.loads((point / "chat.json").read_text("utf-8"))
+    rows = foreign.read_json(point / "chat.json")
     sections = chat.sections(rows, result["chat"], result)
     draw_page(config["name"], sections, folder / "report.html", result)
 

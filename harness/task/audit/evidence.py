@@ -121,7 +121,7 @@ def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Finding]:
     claimed, place = result.get("snapshot"), place_of(point, result)
     if not isinstance(claimed, dict) or place is None:
         return  # nothing was kept; the second run says whether it is the same snapshot
-    if sealed(place) and store.current().decrypt is None:
+    if sealed(place) and store.current().key is None:
         raise Untrusted(
             f"the snapshot of {shown(point)} is encrypted, so it can only be audited with its key: "
             "decrypt=KEYFILE."

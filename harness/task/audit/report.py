@@ -5,12 +5,12 @@ the checker: `task=audit run=AUDIT trusted=[AUDITOR.pub]` verifies the seal and 
 draws the conclusions again.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.pipeline.evaluation.record import FILES, Evaluation
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
@@ -155,7 +155,7 @@ def _point(
                 yield Finding(f"{name}: {place.name}", row.get("digest"), digest_bytes(data), why)
                 return
             if file.endswith(".json"):
-                results[which, file] = json.loads(data)
+                results[which, file] = foreign.parsed(data, foreign.Budget())
     one, two = (results.get((which, "result.json")) or {} for which in ("recorded", "again"))
     if not one or not two:
         yield Finding(f"{name}: evidence", "two results", "none", "nothing to draw it from")
