@@ -35,7 +35,7 @@ def test_what_the_cache_lacks_is_compiled_by_another_process(monkeypatch, tmp_pa
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(Asked, match="runner.'bfloat16'"):
+    with pytest.raises(Asked, match=r"runner\('bfloat16'"):
         compiled.runner.__wrapped__("bfloat16")
 
 

@@ -101,7 +101,7 @@ def runner(kind: str, stored: type[FunctionCache] = Filled) -> Any:
                 if looks % _PATIENCE == 0:
                     stand_aside()
 
-    made = CFunc(run, ((types.CPointer(int64),), void), {}, {"error_model": "numpy"})
+    made: Any = CFunc(run, ((types.CPointer(int64),), void), {}, {"error_model": "numpy"})
     with suppress(RuntimeError):  # nowhere to write the cache
         made._cache = stored(run)
         made._cache.kind = kind
