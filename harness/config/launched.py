@@ -7,9 +7,9 @@ from typing import Any
 
 from harness import foreign
 from harness.config.choice import heeded
-from harness.config.compose import composed
 from harness.config.literal import command, unescaped
 from harness.config.schema import Config, PluginsConfig
+from harness.config.stored import FILE, composed
 from harness.config.tracking import TrackConfig
 from harness.process import shown
 
@@ -39,7 +39,7 @@ def _options(folder: Path) -> dict[str, str]:
         told = foreign.read_yaml(folder / ".hydra" / "hydra.yaml")
         return {k: str(option) for k, option in told["hydra"]["runtime"]["choices"].items()}
     with suppress(*wrong):
-        told = foreign.read_yaml(folder / ".hydra" / "config.yaml")
+        told = foreign.read_yaml(folder / FILE)
         return {
             k: str(node["name"])
             for k, node in told.items()
@@ -51,7 +51,7 @@ def _options(folder: Path) -> dict[str, str]:
 def surroundings(folder: Path) -> dict[str, str]:
     """Where the run in `folder` wrote and was tracked, where code from outside lies and the keys of its files, as these
     keys are typed: those that are not as shipped, whether the command line or a file said so."""
-    tree = composed(folder / ".hydra" / "config.yaml") or {}
+    tree = composed(folder / FILE) or {}
     track = tree.get("track") or {}
     usual: dict[str, Any] = {"runs_dir": Config.runs_dir, "encrypt": None, "decrypt": None}
     own = {key: tree.get(key) for key in usual}

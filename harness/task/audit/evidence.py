@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import config as configs
 from harness import machine
-from harness.config import Config, adopted, launched
+from harness.config import Config
 from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.report.audit import edits
@@ -37,8 +37,7 @@ def verified(
         yield edited(what, was, now, read(point / "result.json"))
     result, record = read(point / "result.json"), read(point / records.NAME)
     yield from formed(evaluation.told(point, result))
-    if not (_misconfigured(result) and not _sound(point, cfg.plugins)):
-        yield from _configuration(point, record.get("config"), cfg.plugins)
+    yield from _configuration(point, record.get("config"), cfg.plugins, _misconfigured(result))
     yield from formed(_snapshot(point, result))
     yield from formed(_swapped(point, result, record, run_id))
     yield from formed(server.point(cfg, point, result, record, seen))
@@ -72,49 +71,23 @@ def _misconfigured(result: dict[str, Any]) -> bool:
     return result.get("verdict") == "failed" and result.get("exit_code") == 2
 
 
-def _sound(point: Path, plugins: Any) -> bool:
-    try:
-        configs.recorded(point / ".hydra" / "config.yaml", plugins)
-    except UntrustedPlugin:
-        raise
-    except (HarnessError, OSError, ValueError):
-        return False
-    return True
-
-
-def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Finding]:
-    """The recorded YAML against the resolved values in the seal, key by key."""
-    try:
-        now = json.loads(
-            json.dumps(asdict(configs.recorded(point / ".hydra" / "config.yaml", plugins)))
-        )
-    except UntrustedPlugin:
-        raise
-    except (HarnessError, OSError, ValueError) as problem:
-        yield Finding(".hydra/config.yaml", "a valid configuration", "none", str(problem))
-        return
-    if not isinstance(sealed_values, dict):
-        return
-    known = dict(records.flat(sealed_values))
-    # what an older version took from the snapshot is not in its YAML; the second run takes it from there, too
-    taken = adopted.untold(launched.typed(point) or []) if sealed_values.get("snapshot") else []
-    for row in changes(sealed_values, now):
-        if row["what"] not in known or not _read(row["what"], now):
-            continue
-        if row["what"].partition(".")[0] in taken:
-            continue  # a key that came later, or that nothing reads, claims nothing
+def _configuration(point: Path, sealed: Any, plugins: Any, unsound: bool) -> Iterator[Finding]:
+    """The recorded YAML against the values in the seal, which are what is run again: key by key, both ways. unsound:
+    the record claims that its configuration was none, and nothing ran."""
+    sides: list[dict[str, Any]] = []
+    for name in (records.NAME, ".hydra/config.yaml"):
+        try:
+            held = configs.values(point / name) if sides else sealed
+            sides.append(json.loads(json.dumps(asdict(configs.recorded(held, point, plugins)))))
+        except UntrustedPlugin:
+            raise
+        except (HarnessError, OSError, ValueError) as problem:
+            if not unsound:
+                yield Finding(name, "a valid configuration", "none", str(problem))
+            return
+    for row in changes(*sides):
         why = "the recorded configuration is not the one that the run used"
         yield Finding(f"config: {row['what']}", row["recorded"], row["found"], why)
-
-
-def _read(what: str, config: dict[str, Any]) -> bool:
-    """Whether the key `what` of a configuration is read by the option that it chooses."""
-    group, _, key = what.partition(".")
-    if group == "plugins":
-        return False  # where the code lay is the business of whoever runs it
-    name = config[group].get("name") if isinstance(config.get(group), dict) else None
-    key = key.partition(".")[0]
-    return name is None or key in configs.readable(group, name)
 
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Finding]:
