@@ -214,12 +214,14 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
     yield from _answers(sweep, points)
-    for name in (pages.TABLE, *[pages.CELLS] * (pages.CELLS in seal)):
+    for name in (pages.TABLE, *(n for n in (pages.CELLS, pages.PAGE) if n in seal)):
         table = sweep / name
         data = digest_bytes(table.read_bytes()) if table.is_file() else "missing"
         if seal and seal.get(name) != data:
-            why = f"the table was edited after the sweep; sealed digest {seal.get(name)}"
-            yield Finding(name, data, edits.TABLE, why)
+            page = name == pages.PAGE
+            what, other = ("page", edits.FILE) if page else ("table", edits.TABLE)
+            why = f"the {what} was edited after the sweep; sealed digest {seal.get(name)}"
+            yield Finding(name, data, other, why)
 
 
 def _equal(one: str | None, other: str | None) -> bool:
