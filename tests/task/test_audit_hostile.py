@@ -58,7 +58,7 @@ def heard(monkeypatch):
 
 
 def rewritten(folder: Path, seal: bool = True, **edits) -> None:
-    """The record in `folder` with other values in its YAML, and in its seal, as its maker would."""
+    """The record in `folder` with other values in its YAML, and in its seal, and its place as its maker would have it."""
     result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
     values = {}
     for key, value in edits.items():
@@ -67,7 +67,7 @@ def rewritten(folder: Path, seal: bool = True, **edits) -> None:
     place = folder / ".hydra" / "config.yaml"
     place.write_text(yaml.safe_dump({**yaml.safe_load(place.read_text()), **values}))
     now = {**sealed["config"], **(values if seal else {})}
-    record.seal(folder, result, now, sealed["packages"])
+    record.seal(folder, {**result, "folder": str(folder)}, now, sealed["packages"])
 
 
 def left(folder: Path) -> str:
@@ -119,16 +119,20 @@ def test_a_key_that_one_side_lacks_is_compared(copy, side, key, value) -> None:
 
 def test_a_record_sends_nothing_to_anybody(copy, heard, harness) -> None:
     address, paths = heard
-    rewritten(copy, task={"name": "resume", "reads": ["snapshot"]}, snapshot=f"{address}/x")
-    done = harness("task=audit", f"run={copy}")
-    assert done.code == 2 and f"snapshot={address}/x" in done.out, done.out
-    rewritten(copy, snapshot=f"{address}/${{oc.env:BITTEN}}")
-    done = harness("task=audit", f"run={copy}")
-    assert done.code == 2 and SECRET not in done.out and paths == [], done.out
-    place = copy / ".hydra" / "config.yaml"
-    place.write_text(place.read_text() + f'snapshot: "{address}/\\x24{{oc.env:BITTEN}}"\n')
-    done = harness("task=audit", f"run={copy}")
-    assert done.code == 2 and SECRET not in done.out and paths == [], done.out
+    resume = {"name": "resume", "reads": ["snapshot"]}
+    for variable in ("${oc.env:BITTEN}", "\\x24{oc.env:BITTEN}"):
+        rewritten(copy, task=resume, snapshot=f"{address}/x")
+        result, sealed = (record.read(copy / n) for n in ("result.json", record.NAME))
+        place = copy / ".hydra" / "config.yaml"
+        place.write_text(place.read_text().replace(f"{address}/x", f'"{address}/{variable}"'))
+        for config_ in (
+            sealed["config"],
+            {k: v for k, v in sealed["config"].items() if k != "snapshot"},
+        ):
+            record.seal(copy, result, config_, sealed["packages"])
+            done = harness("task=audit", f"run={copy}")
+            assert paths == [] and SECRET not in done.out + left(copy.parents[1] / "runs"), done.out
+            assert done.code == (2 if "snapshot" in config_ else 1), done.out
 
 
 def test_no_socket_leaves_the_process_that_runs_a_record_again() -> None:
