@@ -8,8 +8,10 @@ import pytest
 
 from harness import config, foreign
 from harness.config import launched
-from harness.config.compose import composed
 from harness.errors import ConfigProblem, HarnessError, InputProblem
+from harness.snapshot import record
+
+ROOT = Path(__file__).resolve().parents[1]
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 60)
@@ -36,9 +38,9 @@ def test_a_hostile_yaml_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError):
         foreign.read_yaml(file)
     with pytest.raises(ConfigProblem, match=r"config\.yaml is no configuration: "):
-        config.recorded(file)
+        config.values(file)
     (tmp_path / "multirun.yaml").write_bytes(file.read_bytes())
-    assert composed(file) is None
+    assert config.composed(file) is None
     assert launched.of_sweep(tmp_path) == "" and launched.typed(tmp_path) is None
     assert time.monotonic() - start < 20
 
@@ -49,7 +51,8 @@ def test_an_audit_names_the_configuration_that_it_does_not_read(tmp_path: Path) 
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "config.yaml").write_text(BOMB)
     auditable([tmp_path])
-    (found,) = evidence._configuration(tmp_path, {}, None)
+    sealed = record.read(ROOT / "runs/reference/tiny-view-none/record.json")["config"]
+    (found,) = evidence._configuration(tmp_path, sealed, None, False)
     assert "repeats a part of itself" in found.explanation
 
 

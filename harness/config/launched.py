@@ -14,6 +14,7 @@ from harness.config.tracking import TrackConfig
 from harness.process import shown
 
 PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
+PLACES = ("snapshot", "foreign", "prompt.path", "model.path", "model.tokenizer")  # that a run reads
 _SEARCHED = re.compile(r"^ *- (hydra\.searchpath=.+)$", re.MULTILINE)
 _SOURCE = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: command-line$", re.MULTILINE)
 
@@ -122,6 +123,17 @@ def typed(folder: Path) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return list(map(str, told)) if isinstance(told, list) else None
+
+
+def audit(folder: str) -> list[str]:
+    """What audits the run in `folder`: with the places that were typed for it, since an audit reads none of which its
+    command does not tell."""
+    words = {word.partition("=")[0].lstrip("+"): word for word in typed(Path(folder)) or []}
+    keys = [key for key in PLACES if key in words]
+    options = [key.partition(".")[0] for key in keys if key.endswith(".path")]
+    said = [words[key] for key in dict.fromkeys([*options, *keys]) if key in words]
+    told = [re.sub("^foreign=", "from=", unescaped(word)) for word in said]
+    return ["task=audit", f"run={folder}", *told]
 
 
 def searchpath(folder: Path) -> list[str]:

@@ -179,28 +179,27 @@ def test_a_prompt_of_a_file_is_audited_where_the_file_is_typed(harness, place) -
 
 
 def test_what_lies_in_the_record_needs_no_word_and_a_folder_stands_for_what_is_below_it(
-    tmp_path, compose, monkeypatch
+    tmp_path, monkeypatch
 ) -> None:
     point, typed = tmp_path / "sweep" / "0", tmp_path / "saved"
     (point / "snapshot").mkdir(parents=True)
     (typed / "a").mkdir(parents=True)
-    cfg = compose("task=audit", "track=none", "run=x", f"snapshot={typed}")
 
     def named(place: Path) -> None:
         (point / record.NAME).write_text(json.dumps({"config": {"snapshot": str(place)}}))
 
     named(point / "snapshot")
-    places.check(cfg, [point], tmp_path / "sweep")
+    places.check([point], tmp_path / "sweep")
     named(typed / "a")
     with pytest.raises(InputProblem, match="snapshot="):
-        places.check(cfg, [point], tmp_path / "sweep")
+        places.check([point], tmp_path / "sweep")
     monkeypatch.setattr("sys.argv", ["harness", "task=audit", f"snapshot={typed}", "seed=3"])
-    places.check(cfg, [point], tmp_path / "sweep")
-    job = places.job(cfg, point, tmp_path / "sweep")
+    places.check([point], tmp_path / "sweep")
+    job = places.job(point, tmp_path / "sweep")
     assert job["places"] == {"snapshot": str(typed / "a")}
     assert job["typed"] == ["task=audit", "seed=3"]
     named(tmp_path / "elsewhere")
-    assert places.job(cfg, point, point)["places"] == {"snapshot": str(typed)}
+    assert places.job(point, point)["places"] == {"snapshot": str(typed)}
 
 
 def test_no_link_leads_an_audit_out_of_a_record(copy, harness, place) -> None:

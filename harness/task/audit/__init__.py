@@ -56,7 +56,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
     auditable(points, cfg.plugins)
-    places.check(cfg, points, target)
+    places.check(points, target)
     by = {signed(point, cfg.trusted) for point in points} if cfg.trusted else set()
     if cfg.trusted and sweep:
         by.add(signed(target, cfg.trusted, "sweep.json"))

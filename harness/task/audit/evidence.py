@@ -11,6 +11,7 @@ from typing import Any
 from harness import config as configs
 from harness import machine
 from harness.config import Config
+from harness.config.moved import inside
 from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.report.audit import edits
@@ -20,6 +21,7 @@ from harness.snapshot.digest import digest_bytes
 from harness.task.audit import evaluation, server
 from harness.task.audit.difference import changes, formed
 from harness.task.audit.finding import Finding
+from harness.task.audit.places import typed
 from harness.task.audit.source import read
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -39,7 +41,7 @@ def verified(
     yield from formed(evaluation.told(point, result))
     yield from _configuration(point, record.get("config"), cfg.plugins, _misconfigured(result))
     yield from formed(_snapshot(point, result))
-    yield from formed(_swapped(point, result, record, run_id))
+    yield from formed(_swapped(cfg, point, result, record, run_id))
     yield from formed(server.point(cfg, point, result, record, seen))
 
 
@@ -129,14 +131,16 @@ def keeps_none(result: dict[str, Any]) -> bool:
 
 
 def place_of(point: Path, result: dict[str, Any]) -> Path | None:
-    """Where the snapshot of the record in `point` lies; None when only its process kept one."""
+    """Where the snapshot of the record in `point` lies; None when only its process kept one, and where it lies
+    outside of the record and the command does not name it."""
     claimed = result.get("snapshot")
     if not isinstance(claimed, dict) or claimed.get("format") == "memory" or keeps_none(result):
         return None
     said = Path(str(claimed.get("path")))
     places = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
     place = next((p for p in places if (p / "manifest.json").is_file()), None)
-    return place or (places[0] if places[0].exists() else said)
+    named = any(inside(Path(folder), str(said)) for folder in typed("snapshot"))
+    return place or (places[0] if places[0].exists() else said if named else None)
 
 
 def sealed(place: Path | None) -> bool:
@@ -148,13 +152,15 @@ def sealed(place: Path | None) -> bool:
 
 
 def _swapped(
-    point: Path, result: dict[str, Any], record: dict[str, Any], run_id: str | None
+    cfg: Config, point: Path, result: dict[str, Any], record: dict[str, Any], run_id: str | None
 ) -> Iterator[Finding]:
-    """A sound record in another record's place: seen by its name, its neighbour, the run that was asked for."""
+    """A sound record in another record's place: seen by its name, the auditor's own record of that name, the run that
+    was asked for."""
     said = Path(str(record.get("folder", point)))
     stamped = STAMP.fullmatch(point.name) or STAMP.fullmatch(point.absolute().parent.name)
     moved = (said.name, said.parent.name) != (point.absolute().name, point.absolute().parent.name)
-    other = read(said / records.NAME).get("id") if said.is_dir() else record.get("id")
+    mine = ".." not in said.parts and said.absolute().is_relative_to(Path(cfg.runs_dir).absolute())
+    other = read(said / records.NAME).get("id") if mine and said.is_dir() else record.get("id")
     if (stamped and moved and said.name != point.name) or (moved and other != record.get("id")):
         yield Finding(
             "folder", str(said), shown(point), "a swapped run: this record was made elsewhere"

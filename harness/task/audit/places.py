@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import Config, options
+from harness.config import options
 from harness.config.moved import inside
 from harness.errors import InputProblem, printable
 from harness.model.build import SHIPPED
@@ -21,7 +21,7 @@ TYPED = {"foreign": "from"}
 ASKED = "questions.jsonl"  # a record's own copy of what its prompt.path asked
 
 
-def check(cfg: Config, points: Sequence[Path], root: Path) -> None:
+def check(points: Sequence[Path], root: Path) -> None:
     """Raise InputProblem for a link in `root`, the record or the sweep, that leads out of it, and for a place outside
     that a record of `points` names and the command does not."""
     for path in root.rglob("*"):
@@ -31,7 +31,7 @@ def check(cfg: Config, points: Sequence[Path], root: Path) -> None:
             )
     for point in points:
         for key, place, option in _outside(point, root):
-            if typed(cfg, key) is None and not (key == "prompt.path" and _asked(point)):
+            if not typed(key) and not (key == "prompt.path" and _asked(point)):
                 said = shlex.join([*option, f"{TYPED.get(key, key)}={place}"])
                 raise InputProblem(
                     f"{shown(point)} names {key}={printable(place)}, which lies outside of the record and is read only "
@@ -39,10 +39,10 @@ def check(cfg: Config, points: Sequence[Path], root: Path) -> None:
                 )
 
 
-def job(cfg: Config, point: Path, root: Path) -> dict[str, Any]:
+def job(point: Path, root: Path) -> dict[str, Any]:
     """What the second run of `point` reads elsewhere, by key; the weights, whoever names them; and the words that it
     finds typed."""
-    said = {key: str(typed(cfg, key)) for key in KEYS if typed(cfg, key) is not None}
+    said = {key: typed(key)[-1] for key in KEYS if typed(key)}
     places = {
         key: place if inside(Path(said[key]), place) else said[key]
         for key, place, _ in _outside(point, root)
@@ -57,11 +57,11 @@ def job(cfg: Config, point: Path, root: Path) -> dict[str, Any]:
     return {"typed": words, "places": places, "model": model, "record": str(root.absolute())}
 
 
-def typed(cfg: Config, key: str) -> Any:
-    """What the command gives for `key`; None where it does not."""
-    word, (group, _, inner) = f"{TYPED.get(key, key)}=", key.rpartition(".")
-    said = any(argument.lstrip("+").startswith(word) for argument in sys.argv[1:])
-    return getattr(getattr(cfg, group) if group else cfg, inner) if said else None
+def typed(key: str) -> list[str]:
+    """What the command gives for `key`."""
+    word = f"{TYPED.get(key, key)}="
+    pairs = (argument.lstrip("+").partition("=")[::2] for argument in sys.argv[1:])
+    return [value.strip("'\"") for name, value in pairs if f"{name}=" == word]
 
 
 def _outside(point: Path, root: Path) -> Iterator[tuple[str, str, list[str]]]:

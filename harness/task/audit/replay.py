@@ -47,7 +47,7 @@ def rerun(
                 **_decided(result),
                 "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
                 "decrypt": cfg.decrypt,
-                **places.job(cfg, point, root),
+                **places.job(point, root),
                 "dtype": rounding.other_precision(
                     str((result.get("environment") or {}).get("dtype"))
                 )

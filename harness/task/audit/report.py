@@ -33,7 +33,7 @@ ELSEWHERE = (
     "compared within what this audit measured, and an error smaller than that cannot be told from rounding"
 )
 UNKEPT = (
-    "{points}: its snapshot was kept in memory or is gone, so recorded keys and values are compared by "
+    "{points}: its snapshot was kept in memory, lies outside of the record (snapshot=DIR names it) or is gone, so recorded keys and values are compared by "
     "their digests alone, and elsewhere, where other bits are honest, not at all"
 )
 SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
