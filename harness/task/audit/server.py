@@ -42,7 +42,7 @@ CLAIM = re.compile(
 ENDED = {"FINISHED", "FAILED"}
 LARGEST = 1e308  # what a server makes of infinity, which no record holds
 UNREAD = "its run in MLflow"
-WORDS = ("outcome", "conclusion", "reason", "best")  # tags that are no facts
+WORDS = ("outcome", "conclusion", "reason")  # tags that are no facts
 
 
 @dataclass
