@@ -207,9 +207,16 @@ class RestoreRefused(NotRestored):
         super().__init__(f"{told}{self.remedy}")
 
 
-def printable(text: str) -> str:
-    """`text` with everything escaped that a hostile file could play tricks on a terminal with."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def printable(text: str, layout: bool = False) -> str:
+    """`text` with everything escaped that a hostile file could play tricks on a terminal with. layout: line ends,
+    tabs and wide spaces stay."""
+    if text.isprintable():
+        return text
+
+    def stays(c: str) -> bool:
+        return c.isprintable() or (layout and (c in "\n\t" or (c.isspace() and c > "\x9f")))
+
+    return "".join(c if stays(c) else c.encode("unicode_escape").decode() for c in text)
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ def test_reading_a_record_does_not_rename_what_is_being_written(tmp_path) -> Non
     token = config.register()
     (tmp_path / "config.yaml").write_text("task: {name: save}\n")
     with pytest.raises(ConfigProblem):
-        config.recorded(tmp_path / "config.yaml")
+        config.recorded(config.values(tmp_path / "config.yaml"), tmp_path)
     config.composed(tmp_path / "config.yaml")
     assert OmegaConf.create({"name": "${unique:}"}).name == token
 

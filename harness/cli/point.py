@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -73,15 +73,17 @@ def unbegun(folder: Path | None) -> None:
         failure.remove(folder)
 
 
-def closed(folder: Path) -> None:
-    """Nobody else may look into the folder of a sweep whose snapshots are encrypted: its table and its
-    configuration hold the prompt. Says so once, since its points say nothing."""
+def closed(folder: Path, encrypted: bool) -> None:
+    """Nobody else may look into the folder of a sweep: its table and its configuration hold the prompt. Says what
+    encryption leaves open once, since its points say nothing."""
     from harness.pipeline.finish import shown
     from harness.task import CLEAR
 
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    print(CLEAR.format(shown(folder)), file=sys.stderr, flush=True)
+    with suppress(PermissionError):
+        folder.chmod(0o700)
+    if encrypted:
+        print(CLEAR.format(shown(folder)), file=sys.stderr, flush=True)
 
 
 def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:

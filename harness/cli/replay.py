@@ -1,10 +1,10 @@
 """Recorded configurations run again in this fresh process: `python -m harness.cli.replay JOBS.json`.
 
-JOBS.json is a list of `{"config": FILE, "folder": DIR, "threads": N or null, "device": NAME, "plugins": {"path":
-DIR, "trust": [MODULE]}, "decrypt": KEY or null, "dtype": NAME or null, "typed": [WORD], "judged": whether a resume
-was, "moved": [folder of the weights in the record, folder of them here]}`. The config is data, checked against the typed schema;
-nothing it names is built that the command line could not name. Nothing is tracked, and nothing is written outside the
-job's folder.
+JOBS.json is a list of `{"config": {KEY: VALUE}, "record": DIR, "folder": DIR, "threads": N or null, "device": NAME,
+"plugins": {"path": DIR, "trust": [MODULE]}, "decrypt": KEY or null, "dtype": NAME or null, "typed": [WORD], "judged":
+whether a resume was, "places": {KEY: DIR}, "model": DIR or null}`. The config is data, checked against the typed
+schema; nothing it names is built that the command line could not name. Nothing is tracked, nothing is written outside
+the job's folder, nothing is read outside the record but `places` and `model`, and nobody is asked over a network.
 """
 
 import json
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import config, variants
-from harness.errors import ConfigProblem
+from harness.config import moved
+from harness.errors import ConfigProblem, InputProblem
 
 EVER = 1e9  # seconds
 
@@ -34,13 +35,18 @@ def main(jobs: Path) -> int:
 
 def again(job: dict[str, Any]) -> config.Config:
     """The recorded config, made harmless: untracked, and its outputs go to the job's folder."""
-    if typed := job.get("typed"):  # what its record says that runs it again
-        sys.argv = [sys.argv[0], *map(str, typed)]
     from harness.pipeline import origin
 
+    sys.argv = [sys.argv[0], *map(str, job.get("typed", sys.argv[1:]))]
     plugins = config.PluginsConfig(**job.get("plugins", {}))
     variants.trust(plugins.trust, plugins.path)
-    cfg = config.recorded(Path(job["config"]), plugins)
+    cfg = config.recorded(job["config"], job["record"], plugins)
+    moved.confine(Path(job["record"]), job["model"])
+    for key, place in job["places"].items():
+        group, _, inner = key.rpartition(".")
+        setattr(getattr(cfg, group) if group else cfg, inner, place)
+    if not any("://" in str(place) for place in job["places"].values()):
+        sys.addaudithook(_offline)
     origin.recorded(cfg, dtype=not job.get("dtype"))
     cfg.track = config.TrackConfig(name="none")
     follows = cfg.out is not None and cfg.task.name == "resume"
@@ -48,9 +54,6 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.run = None
     # where no answers of a stopped evaluation lie that it could go on from
     cfg.runs_dir = job["folder"]
-    own = Path(job["config"]).parent.parent / "questions.jsonl"
-    if cfg.prompt.name == "jsonl" and own.is_file() and not Path(str(cfg.prompt.path)).is_file():
-        cfg.prompt.path = str(own)  # the file is gone, the record keeps what was asked
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
     cfg.sign = cfg.encrypt = None  # nor does the auditor sign for it
@@ -65,14 +68,16 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.threads = job["threads"]
     if job["device"] != "auto":
         cfg.device = job["device"]
-    if place := job.get("moved"):  # the auditor's own word on where the weights lie
-        from harness.config import moved
-
-        moved.say(*place)
     if dtype := job.get("dtype"):  # only for how far another precision lies from this one
         cfg.dtype = dtype
         cfg.task.name = "save" if cfg.task.name == "experiment" else cfg.task.name
     return cfg
+
+
+def _offline(event: str, arguments: Any) -> None:
+    """Refuse whatever would leave this machine."""
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        raise InputProblem("the record asks for something over a network, and no audit does.")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def conclude() -> int:
     record["sealed"] = {
         **{
             table.name: digest_bytes(table.read_bytes())
-            for table in (folder / pages.TABLE, folder / pages.CELLS)
+            for table in (folder / pages.TABLE, folder / pages.CELLS, folder / pages.PAGE)
             if table.is_file()
         },
         "records": {p.name: read_key(p / "record.json", "id") for p in points},

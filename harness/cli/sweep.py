@@ -21,7 +21,7 @@ from harness.cli.done import failed, finished, sealed, written
 from harness.config import called, jobs
 from harness.config.launched import primary_of
 from harness.config.literal import spelled
-from harness.errors import ConfigProblem, DiskFull, HarnessError, disk_is_full
+from harness.errors import ConfigProblem, DiskFull, HarnessError, disk_is_full, printable
 from harness.snapshot.objective import objectives
 
 TOLD = ".told"  # in a sweep's folder while it runs: one character for each point that was told
@@ -130,8 +130,8 @@ class Watch:
         if not search.of_grid(config):
             point.of_sweep(config, Watch.folder)
         encrypt = config.get("encrypt")
-        if (encrypt or config.get("decrypt")) and encrypt != "none":
-            point.closed(Watch.folder)
+        secret = bool(encrypt or config.get("decrypt")) and encrypt != "none"
+        point.closed(Watch.folder, secret)
 
     def on_job_start(self, config: Any, **_: Any) -> None:
         hydra = config.hydra
@@ -313,7 +313,7 @@ def _tell(outcome: Any, name: str, overrides: list[str], seconds: float, told: A
                 pace = (time.monotonic() - began) / (done - counted)
                 left = f", {span(pace * (Watch.aim - done))} left"
         line = lines.point(outcome, name, _varied(overrides), f"{seconds:4.1f} s{left:<14}", told)
-        print(f"[{count}] {line}", flush=True)
+        print(printable(f"[{count}] {line}", layout=True), flush=True)
 
 
 def _varied(overrides: list[str]) -> list[str]:

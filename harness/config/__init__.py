@@ -1,7 +1,7 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
 from harness.config.choice import check_typed, chosen, unheeded
-from harness.config.compose import check_keys, composed, recorded, register, settled, typed
+from harness.config.compose import check_keys, register, typed
 from harness.config.explain import explain
 from harness.config.grid import jobs, once, repeated
 from harness.config.key import at_least, one_of, within
@@ -27,6 +27,7 @@ from harness.config.schema import (
     TaskConfig,
     TokenizerConfig,
 )
+from harness.config.stored import composed, recorded, settled, values, written
 from harness.config.tracking import TrackConfig
 from harness.variants import conf_dir, options
 
@@ -73,5 +74,7 @@ __all__ = [
     "sibling",
     "typed",
     "unheeded",
+    "values",
     "within",
+    "written",
 ]

@@ -3,14 +3,12 @@
 Only here and in `__main__` are hydra and omegaconf known, and only inside functions.
 """
 
-import json
 import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from harness import keys, variants
@@ -28,7 +26,7 @@ from harness.config.option import (
     shared,
     unasked,
 )
-from harness.config.schema import KEYS, Config, PluginsConfig
+from harness.config.schema import KEYS, Config
 from harness.errors import ConfigProblem, suggestion
 
 
@@ -50,7 +48,7 @@ def register(token: str | None = None) -> str:
     return token
 
 
-def _registered() -> None:
+def registered() -> None:
     """`register`, unless it was done: another token would send the next points of a sweep elsewhere."""
     from omegaconf import OmegaConf
 
@@ -100,98 +98,6 @@ def _register_plugins() -> None:
         if not written:
             node = variants.signature(group, name)
             ConfigStore.instance().store(group=group, name=name, node=node)
-
-
-def recorded(path: Path, plugins: PluginsConfig | None = None) -> Config:
-    """The checked `Config` of a run's `.hydra/config.yaml`. A record is data: references inside it
-    and our own `literal` are resolved, nothing else (no environment, no file, no class). What it
-    names outside of the harness needs `plugins.trust`; keys that nothing reads any more are left out.
-
-    plugins: what the reader allows, in place of what the record says.
-    """
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    _registered()
-    text = path.read_text("utf-8")
-    if foreign := _resolvers(text):
-        raise ConfigProblem(f"{path} uses {', '.join(sorted(foreign))}, which no record needs.")
-    try:
-        tree = OmegaConf.create(text)
-        for group in schemas():
-            _recorded_option(path, group, tree.get(group))
-        tree.plugins = asdict(plugins or PluginsConfig())
-        return typed(tree, record=True)
-    except (
-        OmegaConfBaseException,
-        ValueError,
-        TypeError,
-        AttributeError,
-        yaml.YAMLError,
-    ) as problem:
-        raise ConfigProblem(f"{path} is no configuration: {str(problem).splitlines()[0]}") from None
-
-
-def settled(cfg: Any) -> Any:
-    """`cfg` with what resolvers of elsewhere (`oc.env`, `now`) say now in their place: who reads the record has
-    another environment. The object itself where there are none, or where one says nothing."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    written = OmegaConf.to_container(cfg, resolve=False)
-    if not _resolvers(json.dumps(written, default=str)):
-        return cfg
-    try:
-        return OmegaConf.create(_settled(written, OmegaConf.to_container(cfg, resolve=True)))
-    except OmegaConfBaseException:
-        return cfg
-
-
-def _settled(written: Any, real: Any) -> Any:
-    if isinstance(written, dict):
-        return {key: _settled(value, real[key]) for key, value in written.items()}
-    if isinstance(written, list):
-        return [_settled(*pair) for pair in zip(written, real, strict=True)]
-    return real if isinstance(written, str) and _resolvers(written) else written
-
-
-def _resolvers(text: str) -> set[str]:
-    """The resolvers in a configuration that a record does not need."""
-    return set(re.findall(r"\$\{\s*([\w.]+)\s*:", text)) - {"literal"}
-
-
-def composed(path: Path) -> dict[str, Any] | None:
-    """A point's `.hydra/config.yaml` as plain values, its references and texts in place, unchecked: what a
-    point was asked whose configuration is no sound one. None where it cannot even be read."""
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    _registered()
-    try:
-        tree: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OmegaConfBaseException, OSError, ValueError, yaml.YAMLError):
-        return None
-    groups = {k: v for k, v in tree.items() if isinstance(v, dict) and "name" in v}
-    plain_groups = {
-        k: {i: v for i, v in g.items() if i not in ("reads", UNREAD)} for k, g in groups.items()
-    }
-    return {**tree, **plain_groups}
-
-
-def _recorded_option(path: Path, group: str, node: Any) -> None:
-    """What a record may name: an option as this package ships it, or one that is trusted."""
-    if node is None:
-        return
-    name, target = node.get("name"), node.get(variants.TARGET)
-    if target is None and name in variants.outside(group):
-        target = variants.signature(group, name).get(variants.TARGET)
-    ours = name in variants.options(group, variants.conf_dir())
-    if target is not None and not (
-        ours and target == variants.signature(group, name).get(variants.TARGET)
-    ):
-        variants.refuse_untrusted(str(path), f"{group}={name}", str(target))
 
 
 def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:

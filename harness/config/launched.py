@@ -5,14 +5,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.config.choice import heeded
-from harness.config.compose import composed
 from harness.config.literal import command, unescaped
 from harness.config.schema import Config, PluginsConfig
+from harness.config.stored import FILE, composed
 from harness.config.tracking import TrackConfig
 from harness.process import shown
 
 PLACED = ("hydra.mode=", "hydra.sweep.dir=", "hydra.sweep.subdir=")  # Hydra's own, and a resume's
+PLACES = ("snapshot", "foreign", "prompt.path", "model.path", "model.tokenizer")  # that a run reads
 _SEARCHED = re.compile(r"^ *- (hydra\.searchpath=.+)$", re.MULTILINE)
 _SOURCE = re.compile(r"^ *- path: (.+)\n *schema: file\n *provider: command-line$", re.MULTILINE)
 
@@ -33,14 +35,12 @@ def of_point(folder: Path) -> str:
 def _options(folder: Path) -> dict[str, str]:
     """The option of each group that Hydra composed the run in `folder` of, or as its configuration names it where what
     Hydra left is gone; empty where nothing says so."""
-    import yaml
-
-    wrong = (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError)
+    wrong = (OSError, ValueError, AttributeError, KeyError, TypeError)
     with suppress(*wrong):
-        told = yaml.safe_load((folder / ".hydra" / "hydra.yaml").read_text("utf-8"))
+        told = foreign.read_yaml(folder / ".hydra" / "hydra.yaml")
         return {k: str(option) for k, option in told["hydra"]["runtime"]["choices"].items()}
     with suppress(*wrong):
-        told = yaml.safe_load((folder / ".hydra" / "config.yaml").read_text("utf-8"))
+        told = foreign.read_yaml(folder / FILE)
         return {
             k: str(node["name"])
             for k, node in told.items()
@@ -52,7 +52,7 @@ def _options(folder: Path) -> dict[str, str]:
 def surroundings(folder: Path) -> dict[str, str]:
     """Where the run in `folder` wrote and was tracked, where code from outside lies and the keys of its files, as these
     keys are typed: those that are not as shipped, whether the command line or a file said so."""
-    tree = composed(folder / ".hydra" / "config.yaml") or {}
+    tree = composed(folder / FILE) or {}
     track = tree.get("track") or {}
     usual: dict[str, Any] = {"runs_dir": Config.runs_dir, "encrypt": None, "decrypt": None}
     own = {key: tree.get(key) for key in usual}
@@ -74,13 +74,11 @@ def _typed(value: Any) -> str:
 
 def of_sweep(folder: Path) -> str:
     """The command of the sweep in `folder`, as its own configuration has it; empty where nothing says so."""
-    import yaml
-
     try:
-        told = yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]["overrides"]
+        told = foreign.read_yaml(folder / "multirun.yaml")["hydra"]["overrides"]
         asked = [o for o in map(str, told.get("hydra") or []) if not o.startswith(PLACED)]
         words = list(map(str, told["task"]))
-    except (OSError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
     return command(["-m", *options_dir(folder), *primary(folder), *words, *asked])
 
@@ -120,13 +118,22 @@ def _flags(place: str, name: str) -> list[str]:
 def typed(folder: Path) -> list[str] | None:
     """The overrides that the run in `folder` was typed with; None where it does not say, as one that was run again
     from a record."""
-    import yaml
-
     try:
-        told = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text("utf-8")) or []
-    except (OSError, ValueError, yaml.YAMLError):
+        told = foreign.read_yaml(folder / ".hydra" / "overrides.yaml") or []
+    except (OSError, ValueError):
         return None
     return list(map(str, told)) if isinstance(told, list) else None
+
+
+def audit(folder: str) -> list[str]:
+    """What audits the run in `folder`: with the places that were typed for it, since an audit reads none of which its
+    command does not tell."""
+    words = {word.partition("=")[0].lstrip("+"): word for word in typed(Path(folder)) or []}
+    keys = [key for key in PLACES if key in words]
+    options = [key.partition(".")[0] for key in keys if key.endswith(".path")]
+    said = [words[key] for key in dict.fromkeys([*options, *keys]) if key in words]
+    told = [re.sub("^foreign=", "from=", unescaped(word)) for word in said]
+    return ["task=audit", f"run={folder}", *told]
 
 
 def searchpath(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ NULL = "'${literal:\"bnVsbA==\"}'"  # the text null: the word alone means that t
 MARK = "\0literal:"
 _QUOTED = re.compile(r"'[^'\\$]*'")
 _EACH = re.compile(r"""'[^'\\$]*'|'\$\{literal:"[\w=-]*"\}'""")  # text of a sweep
+_WHOLE = re.compile(r"""\$\{literal:"([\w=-]*)"\}""")
 CARRIED = re.compile(r"""'?\$\{literal:"([\w=-]*)"\}'?""")
 _ONE = r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""
 _LIST = re.compile(rf"{_ONE}(?:,{_ONE})*", re.DOTALL)
@@ -26,8 +27,30 @@ def quoted(value: str) -> str:
     """`value` as one string of the override grammar, readable where that can be."""
     if _SAFE.fullmatch(value):
         return f"'{value}'"
+    return f"'{_encoded(value)}'"
+
+
+def _encoded(value: str) -> str:
     encoded = base64.urlsafe_b64encode(value.encode("utf-8", "surrogatepass")).decode()
-    return f"'${{literal:\"{encoded}\"}}'"
+    return f'${{literal:"{encoded}"}}'
+
+
+def carried(text: str) -> str:
+    """`text` as a value of OmegaConf, which would resolve variables in it and take `???` for none."""
+    bare = text.removeprefix(MARK)
+    return _encoded(bare) if "${" in bare or bare == "???" else bare
+
+
+def uncarried(value: str) -> str | None:
+    """Inverse of `carried` where it encoded; None for any other value."""
+    try:
+        return (
+            decode_literal(found[1]).removeprefix(MARK)
+            if (found := _WHOLE.fullmatch(value))
+            else None
+        )
+    except ValueError:  # no base64, or no text
+        return None
 
 
 def quoted_texts(value: str, many: bool) -> str:

@@ -49,8 +49,7 @@ def check(cfg: Config) -> None:
             f"model.path={cfg.model.path} is a file, and no GGUF file. Give the folder that holds config.json "
             "and the weights, or a GGUF file."
         )
-    folder = moved.place(cfg.model.path or "")
-    if cfg.model.path and folder.is_dir() and not (folder / "config.json").is_file():
+    if cfg.model.path and moved.place(cfg.model.path).is_dir() and not moved.there(cfg.model.path):
         raise InputProblem(f"model.path={cfg.model.path} {NO_CONFIG}")
     _check_needed(cfg)
     _check_out(cfg)
@@ -59,7 +58,8 @@ def check(cfg: Config) -> None:
     for key in (*FOLDERS, *FILES):
         group, _, inner = key.rpartition(".")
         path = getattr(getattr(cfg, group) if group else cfg, inner, None)
-        if not path or "://" in str(path) or moved.place(str(path)).exists():
+        read = moved.place if key == "model.path" else Path
+        if not path or "://" in str(path) or read(str(path)).expanduser().exists():
             continue
         if key == "model.path":
             raise InputProblem(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness import interrupt
 from harness.compare.conclusion import conclusion
-from harness.config import Config, literal
+from harness.config import Config, literal, written
 from harness.process import shown
 from harness.results import metric
 from harness.snapshot import table
@@ -265,6 +265,7 @@ def write(
     if cfg.track.name != "none" and not (folder / PENDING).exists():
         waiting = {"reason": "upload not begun", "children": list(children)}
         write_json(folder / PENDING, waiting)  # a kill here loses nothing
+    written(folder, asdict(cfg))
     seal(folder, result, asdict(cfg), packages())
     result["mlflow"], problem = track.log(cfg.track, cfg.runs_dir, folder, result, cfg.name)
     return problem

@@ -18,7 +18,7 @@ from harness.cache.base import Decoder
 from harness.cache.registry import served
 from harness.capture import Captured, check_length
 from harness.compare.identity import Difference, told
-from harness.config import Config, PruneConfig, adopted
+from harness.config import Config, PruneConfig
 from harness.fault.base import Fault
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -89,7 +89,6 @@ class Line:
             manifest = store.read_manifest(store.place(cfg.snapshot))
             cfg, sampler = resumed(resolved(cfg, manifest), manifest["documents"], cfg.snapshot)
             foreseen(cfg, manifest, say)
-            adopted.written(folder, cfg)
             if cfg.task.name in CONTINUING:
                 say.line(sampler)
         session = Session.open(cfg, folder, say)

@@ -48,9 +48,8 @@ def _token(session: Session) -> State:
 
 def _stored(session: Session, state: State) -> State:
     """`state`, saved as the job saves (encrypted and signed with its keys) and loaded again."""
-    access = store.current()
-    own = replace(access, decrypt=access.encrypt, trusted=())
+    own = store.current().back
     with tempfile.TemporaryDirectory(prefix="harness-") as folder:
         place = Path(folder) / "snapshot"
         store.save(state, place, replace(session.cfg.save, sync=False), access=own)
-        return store.load(place)[0].to(session.loaded.device)
+        return store.load(place, own)[0].to(session.loaded.device)

@@ -40,7 +40,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
     sections = [*first, *diagnosis.sections(result.get("diagnosis"))]
     sections.append(section("How to mend it", text=mend))
     if command := launched.of_point(path.parent):
-        audit = [literal.command(["task=audit", f"run={result.get('folder')}"])]
+        audit = [literal.command(launched.audit(str(result.get("folder"))))]
         checks = audit * (result["verdict"] == "refused" and bool(result.get("options")))
         wrong = mend == MEND[2]  # as it stands it fails again
         title = "Its command, to correct" if wrong else "Run it again" + ", check it" * bool(checks)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.config import launched, notes
 from harness.config.grid import varied
 from harness.config.launched import of_point
@@ -201,11 +202,9 @@ def noted(folder: Path) -> list[str]:
 
 def _hydra(folder: Path) -> Record:
     """What the sweep in `folder` was configured with; empty where nothing tells it."""
-    import yaml
-
     try:
-        return yaml.safe_load((folder / "multirun.yaml").read_text("utf-8"))["hydra"]
-    except (OSError, KeyError, TypeError):
+        return foreign.read_yaml(folder / "multirun.yaml")["hydra"]
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
@@ -239,7 +238,7 @@ def origin(place: Path, folder: Path) -> list[tuple[str, str]]:
 
 def onward(result: dict[str, Any]) -> list[str]:
     """The commands that work on what a judged run has left: its record, and its snapshot where that outlives it."""
-    more = [command(["task=audit", f"run={result['folder']}"])]
+    more = [command(launched.audit(result["folder"]))]
     kept = result.get("snapshot") or {}
     if (path := kept.get("path")) and kept.get("format") != "memory":
         after = (result.get("next") or {}).get("path", "ANOTHER-SNAPSHOT")
@@ -249,7 +248,7 @@ def onward(result: dict[str, Any]) -> list[str]:
 
 def again(result: Record) -> list[str]:
     """What else to type of a table of measurements: how an evaluation, or a chat that was judged, is checked."""
-    audit = command(["task=audit", f"run={result.get('folder')}"])
+    audit = command(launched.audit(str(result.get("folder"))))
     judged = result.get("task") == "chat" and bool(result.get("curves"))
     return [audit] * (judged or result.get("task") == "evaluate")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from harness import foreign
 from harness.config import launched
 from harness.config.grid import varied
 from harness.config.literal import MULTIRUN, decoded
@@ -81,9 +82,7 @@ def _pairs(overrides: Any) -> dict[str, str]:
 
 
 def _yaml(path: Path) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError):
+        return foreign.read_yaml(path)
+    except (OSError, ValueError):
         return None

@@ -17,7 +17,8 @@ from harness.snapshot import signature
 class Access:
     """overwrite: a snapshot may be replaced. sign: private key file. trusted: public key files, one
     of which must have signed what is loaded. map: True and False force a way to read, None chooses
-    by where the file lies. encrypt, decrypt: keys, or None for what is written and read plainly."""
+    by where the file lies. encrypt: the key of what is written, None for plain. decrypt: the key of what
+    is read, which then has to be encrypted; without it, what `encrypt` opens and what is plain are read."""
 
     overwrite: bool = False
     sign: str | None = None
@@ -33,8 +34,18 @@ class Access:
         that cannot be read."""
         plainly = encrypt == "none"
         writing = Key.read(encrypt, "encrypt") if encrypt and not plainly else None
-        reading = Key.read(decrypt, "decrypt") if decrypt else writing
+        reading = Key.read(decrypt, "decrypt") if decrypt else None
         return cls(encrypt=writing or (None if plainly else reading), decrypt=reading, **others)
+
+    @property
+    def key(self) -> Key | None:
+        """Opens what is read."""
+        return self.decrypt or self.encrypt
+
+    @property
+    def back(self) -> "Access":
+        """Reads what was written with this one."""
+        return replace(self, decrypt=self.encrypt, trusted=())
 
 
 _job = Access()

@@ -23,6 +23,7 @@ from harness.snapshot import signature
 from harness.snapshot.digest import canonical
 
 DEPTH, MOST = 5, 1000  # folders below which snapshots are looked for, and how many of them
+written: set[str] = set()  # ids of the plain snapshots that this process wrote
 FIELDS = {"format_version", "id", "encryption", "lineage", "files", "sealed"}
 
 
@@ -44,16 +45,22 @@ def is_envelope(document: dict[str, Any]) -> bool:
     return "encryption" in document
 
 
-def unsealed(document: dict[str, Any], key: cipher.Key | None, where: str) -> dict[str, Any]:
+def unsealed(document: dict[str, Any], access: Access, where: str) -> dict[str, Any]:
     """The manifest in `document`: itself, where it is no envelope.
 
-    Raises Untrusted without the right key, SnapshotInvalid for an envelope that is not sound.
+    Raises Untrusted without the right key, and for a plain one where a key is given: anybody can put that in the
+    place of what was encrypted, unless this process wrote it. Raises SnapshotInvalid for an envelope that is not sound.
     """
     if not is_envelope(document):
+        if access.decrypt is not None and document.get("id") not in written:
+            raise Untrusted(
+                f"the snapshot at {where} is not encrypted, and decrypt= asks for one that is. "
+                "Leave decrypt= out to read it."
+            )
         return document
     if problems := faults(document):
         raise SnapshotInvalid(where, problems)
-    hint = document["encryption"]["key"]
+    key, hint = access.key, document["encryption"]["key"]
     if key is None:
         raise Untrusted(f"the snapshot at {where} is encrypted: give decrypt=KEYFILE (key {hint}).")
     frame = {k: v for k, v in document.items() if k != "sealed"}
@@ -181,7 +188,7 @@ def own_manifest(source: files.Folder, access: Access) -> dict[str, Any]:
     data = raw_manifest(source)
     if access.trusted:
         signature.check(data, _signature(source), access.trusted, _named(source))
-    return unsealed(manifests.parse(data, str(source.path)), access.decrypt, str(source.path))
+    return unsealed(manifests.parse(data, str(source.path)), access, str(source.path))
 
 
 def signer(source: files.Folder, trusted: tuple[str, ...]) -> str | None:

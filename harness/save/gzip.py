@@ -1,6 +1,7 @@
 """`save=gzip`: the pickle format in a gzip stream (level 9 unless `save.level` says otherwise)."""
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,8 @@ from harness.config import SaveConfig, within
 from harness.save.files import Sink, Source
 from harness.save.pickle import OVERHEAD, Pickle
 from harness.save.streaming import Stream
+
+PIECE = 1 << 16  # bytes that are unpacked at a time
 
 
 class Gzip(Pickle):
@@ -30,31 +33,42 @@ class Gzip(Pickle):
             super().write(file, stream)
 
     def read(self, source: Source, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-        """As pickle, reading at most the declared number of bytes out of the stream."""
-        with gzip.GzipFile(fileobj=_Raw(source), mode="rb") as file:
-            try:
-                yield from super().read(_Inflated(file, source.tensor_bytes), wanted)
-            except zlib.error as problem:
-                raise ValueError(f"it is no sound gzip stream: {problem}") from None
+        """As pickle, reading at most the declared number of bytes out of one gzip member, behind which the file
+        ends."""
+        member = _Member(source)
+        file = _Bounded(io.BufferedReader(member, PIECE), source.tensor_bytes)
+        yield from super().read(file, wanted)
+        if member.stream.unused_data or not source.ended():
+            raise ValueError("it holds more than one gzip member")
 
 
-class _Raw:
-    """What GzipFile asks of a file, bounded by the size of ours."""
+class _Member(io.RawIOBase):
+    """The contents of the first gzip member. Raises ValueError for a stream that is not sound."""
 
     def __init__(self, source: Source):
-        self.source, self.mode = source, "rb"
+        self.source, self.stream = source, zlib.decompressobj(zlib.MAX_WBITS | 16)
 
-    def read(self, count: int = -1) -> bytes:
-        return self.source.read(self.source.nbytes if count < 0 else count)
+    def readable(self) -> bool:
+        return True
 
-    def seek(self, *place: int) -> int:
-        return self.source.file.seek(*place)
+    def readinto(self, room: Any) -> int:
+        piece = b""
+        try:
+            while not piece and not self.stream.eof:
+                packed = self.stream.unconsumed_tail or self.source.read(PIECE)
+                piece = self.stream.decompress(packed, len(room))
+                if not piece and not packed:
+                    raise ValueError("it ends in the middle of its gzip stream")
+        except zlib.error as problem:
+            raise ValueError(f"it is no sound gzip stream: {problem}") from None
+        room[: len(piece)] = piece
+        return len(piece)
 
 
-class _Inflated:
+class _Bounded:
     """At most the declared bytes, so that a bomb stops where the manifest does."""
 
-    def __init__(self, file: gzip.GzipFile, tensor_bytes: int):
+    def __init__(self, file: io.BufferedReader, tensor_bytes: int):
         self.file = file
         self.left = tensor_bytes + OVERHEAD
 

@@ -35,10 +35,10 @@ class Pickle(Format):
             pickle.Pickler(sink, protocol=5).dump((name, entry.dtype, tuple(entry.shape), data))
 
     def read(self, source: Any, wanted: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-        """`(name, tensor)` for every name in `wanted`; others are skipped."""
+        """`(name, tensor)` for every name in `wanted`; others are skipped, up to the end of the file."""
         left, skipped = set(wanted), 0
         file = _Bounded(source)
-        while left and not source.ended():
+        while not source.ended():
             name, dtype, shape, data = _plain(file)
             if name in left:
                 left.remove(name)

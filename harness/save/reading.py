@@ -204,7 +204,7 @@ class Reading:
 
     def _copied(self) -> bool:
         """Whether a mapped format is read into memory all the same."""
-        return bool(self.access.decrypt and self.manifest.get("salt")) or not self.mapping
+        return bool(self.access.key and self.manifest.get("salt")) or not self.mapping
 
     @cached_property
     def mapping(self) -> bool:
@@ -215,7 +215,7 @@ class Reading:
 
     def _open(self, name: str) -> "_Opened":
         folder = self._folders.get(name, (self.source, ""))[0]
-        key = self.access.decrypt if self.manifest.get("salt") else None
+        key = self.access.key if self.manifest.get("salt") else None
         return _Opened(self, name, folder, key)
 
     def _fault(self, name: str, problem: object) -> None:

@@ -100,13 +100,14 @@ def save(
         writer.manifest(growing, manifest, access)
         if written_by is not None:
             _read_back(growing.path, manifest, form, access)
+    if not access.encrypt:
+        envelope.written.add(manifest["id"])
     return manifest
 
 
 def _read_back(folder: Path, manifest: dict[str, Any], form: Format, access: Access) -> None:
     """Raise ConfigProblem unless `form`, from outside, gives back every byte of what it has just written in `folder`."""
-    access = replace(access, decrypt=access.decrypt or access.encrypt)
-    with opened_folder(folder) as written, Reading(written, manifest, form, access) as reading:
+    with opened_folder(folder) as written, Reading(written, manifest, form, access.back) as reading:
         problems = reading.own()
     if problems:
         raise ConfigProblem(
@@ -218,7 +219,7 @@ def read_manifest(source: Path | str, access: Access | None = None) -> dict[str,
     if isinstance(source, Path):
         return _steady(source, lambda folder: _sound_manifest(folder, access))
     parsed = manifests.parse(remote.fetch_manifest(source), source)
-    manifest = envelope.unsealed(parsed, access.decrypt, source)
+    manifest = envelope.unsealed(parsed, access, source)
     if problems := faults_of(manifest):
         raise SnapshotInvalid(source, problems)
     return manifest
@@ -321,7 +322,7 @@ def _base(state: State, target: Path, form: tuple[str, str | None], access: Acce
 def _based(parent: Path, form: tuple[str, str | None], access: Access, read: bool) -> Base | None:
     """`parent` where it can be built on. read: it has copies, of which any may be damaged, so its bytes are
     looked at."""
-    access = replace(access, decrypt=access.encrypt, trusted=())
+    access = access.back
     try:
         with Folder(parent) as folder:
             manifest = _sound_manifest(folder, access)

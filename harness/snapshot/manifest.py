@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from harness import foreign
 from harness.errors import SnapshotInvalid
 from harness.snapshot.digest import digest_document, digest_tensor
 from harness.snapshot.elements import ELEMENTS, MODEL
@@ -192,12 +193,11 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise SnapshotInvalid(where, [f"{NAME} is larger than {MAX_BYTES >> 20} MiB"])
     try:
-        manifest = json.loads(
-            data, object_pairs_hook=_unique, parse_constant=_no_constant,
-            parse_float=_finite, parse_int=_bounded,
+        manifest = foreign.parsed(
+            data, foreign.Budget(depth=MAX_DEPTH), object_pairs_hook=_unique, parse_int=_bounded,
+            parse_constant=_no_constant, parse_float=_finite,
         )  # fmt: skip
-        _check_depth(manifest)
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise SnapshotInvalid(where, [f"{NAME} is not valid JSON: {problem}"]) from None
     if not isinstance(manifest, dict):
         raise SnapshotInvalid(where, [f"{NAME} holds no object"])
@@ -228,17 +228,3 @@ def _bounded(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError("a number is too long")
     return int(text)
-
-
-def _check_depth(document: Any) -> None:
-    level = [document]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return
-    raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")

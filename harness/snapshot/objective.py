@@ -1,13 +1,13 @@
 """What a search looks for: the figures of a finished point that a sweeper is told (`report.objectives`),
 which way each is better, and the points that no other one beats (the Pareto front)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.snapshot.result import CELL, ROWS
 
 WAYS = {"minimize": -1, "maximize": 1}
@@ -27,13 +27,11 @@ def objectives(folder: Path, names: Sequence[str]) -> tuple[float, ...]:
 def directions(sweep: Path) -> dict[str, int]:
     """Each objective of the sweep in the folder `sweep`, in order: 1 where more is better, -1 where less
     is, 0 where its sweeper does not say (a grid asks for nothing)."""
-    import yaml
-
     try:
-        told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+        told = foreign.read_yaml(sweep / "multirun.yaml")
         names = told["report"]["objectives"] or []
         way = told["hydra"]["sweeper"].get("direction") or []
-    except (OSError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     ways = [way] if isinstance(way, str) else way
     both = zip_longest(names, ways[: len(names)], fillvalue="")
@@ -42,12 +40,10 @@ def directions(sweep: Path) -> dict[str, int]:
 
 def searches(sweep: Path) -> bool:
     """Whether the sweeper of the sweep in the folder `sweep` was Optuna's."""
-    import yaml
-
     try:
-        told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+        told = foreign.read_yaml(sweep / "multirun.yaml")
         return "optuna" in str(told["hydra"]["sweeper"]["_target_"])
-    except (OSError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -56,9 +52,7 @@ def answered(points: Sequence[Path]) -> list[str]:
     tables = [p / ROWS for p in points]
     if not tables or not all(table.is_file() for table in tables):
         return []
-    cells = (
-        {str([r.get(k) for k in CELL]) for r in json.loads(t.read_text("utf-8"))} for t in tables
-    )
+    cells = ({str([r.get(k) for k in CELL]) for r in foreign.read_json(t)} for t in tables)
     return list(ANSWERS) if all(len(some) == 2 for some in cells) else []
 
 
@@ -84,10 +78,10 @@ def front(rows: Sequence[Mapping[str, Any]], ways: Mapping[str, int]) -> list[in
 
 def names(folder: Path) -> list[str]:
     """The figures that the finished point in `folder` has, those too that came to nothing beside others."""
-    result = json.loads((folder / "result.json").read_text("utf-8"))
+    result = foreign.read_json(folder / "result.json")
     blocks = [(name, block) for name in BLOCKS if any((block := result.get(name) or {}).values())]
     for file in sorted(folder.glob("*.json")):
-        rows = json.loads(file.read_text("utf-8"))
+        rows = foreign.read_json(file)
         if isinstance(rows, list) and rows and isinstance(rows[-1], dict):
             measures = {str(row["measure"]): row.get("value") for row in rows if "measure" in row}
             blocks.append((file.stem, {**measures, **rows[-1]}))
@@ -108,8 +102,8 @@ def _number(folder: Path, name: str) -> float:
     table = folder / f"{first}.json"
     try:
         if first != "result" and rest and table.is_file():
-            return float(_of_rows(json.loads(table.read_text("utf-8")), rest))
-        node = json.loads((folder / "result.json").read_text("utf-8"))
+            return float(_of_rows(foreign.read_json(table), rest))
+        node = foreign.read_json(folder / "result.json")
         for key in name.split("."):
             if not any(node.values()):  # all zero: of a task that stores nothing
                 return nan

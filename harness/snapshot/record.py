@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import interrupt
+from harness import foreign, interrupt
 from harness.snapshot import signature
 from harness.snapshot.digest import digest_bytes, digest_document
 from harness.snapshot.result import SCHEMA, write_json
@@ -76,7 +76,7 @@ def _sealed(folder: Path, result: Any, config: Any, packages: Any) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """A JSON object. Raises OSError or ValueError."""
-    document = json.loads(path.read_text("utf-8"))
+    document = foreign.read_json(path)
     if not isinstance(document, dict):
         raise ValueError(f"{path.name} holds no object")
     return document

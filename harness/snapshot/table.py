@@ -1,9 +1,10 @@
 """The table of a task that measures many things and judges none, as `result.json` speaks of it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from harness import foreign
 
 Row = dict[str, Any]
 
@@ -36,7 +37,7 @@ def rows(folder: Path, result: Row) -> list[Row]:
     if not name or Path(name).name != name:  # it lies in the folder
         return []
     try:
-        told = json.loads((folder / name).read_text("utf-8"))
+        told = foreign.read_json(folder / name)
     except (OSError, ValueError):
         return []
     return [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []

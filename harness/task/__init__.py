@@ -54,6 +54,8 @@ def dispatch(
     from harness.report.terminal.console import Say
 
     say, cfg, before = Say(sweep, passing), None, None
+    with suppress(PermissionError):  # somebody else's, who has opened it to this user
+        folder.chmod(0o700)  # its record holds the prompt
     try:
         cfg = configure()
         variants.trust(cfg.plugins.trust, cfg.plugins.path)
@@ -79,10 +81,8 @@ def dispatch(
                 tracked = track.running(asdict(cfg), folder, options(cfg))
         limit = interrupt.limited(cfg.limit_s, TooLong(cfg.limit_s or 0))
         with tracked, limit, using(cfg) as access, say.watched():
-            if access.encrypt:
-                folder.chmod(0o700)
-                if not say.quiet:
-                    say.problem(CLEAR.format(shown(folder)))
+            if access.encrypt and not say.quiet:
+                say.problem(CLEAR.format(shown(folder)))
             return _story(cfg.task.name, say).run(cfg, folder, say)
     except HarnessError as problem:
         if (

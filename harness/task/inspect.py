@@ -35,7 +35,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if left := leftovers.beside(source):
         say.line(left)
     say.stage(f"read {source}")
-    if (envelope := store.public(source)) and store.current().decrypt is None:
+    if (envelope := store.public(source)) and store.current().key is None:
         return _public(envelope, folder, say, made)
     state, manifest = store.load(source)
     say.done("every byte verified")

@@ -72,7 +72,7 @@ def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.stage("save")
     chosen = replace(cfg.save, name=before["payload_format"], compact=True)
     store.save(replace(state, parent=before["parent"]), target, chosen, say.note)
-    back, manifest = store.load(target)
+    back, manifest = store.load(target, store.current().back)
     say.done("written, read back, verified")
     owners = len(before["lineage"])
     record = {

@@ -190,4 +190,17 @@ PAYLOADS += [
     ("torch", "no data.pkl", lambda d: torch_zip(d)[:-22]),
     ("pickle", "opcodes without end", lambda d: MEMOIZING),
     ("gzip", "opcodes without end in 15 KB", lambda d: gzip.compress(MEMOIZING, 9)),
+    ("pickle", "bytes behind the last tensor", lambda d: d + b"hidden"),
+    ("gzip", "bytes behind the member", lambda d: d + b"hidden"),
+    ("gzip", "zeros behind the member", lambda d: d + bytes(100)),
+    ("gzip", "a second member", lambda d: d + gzip.compress(b"hidden")),
+    ("gzip", "the contents in two members", lambda d: members(gzip.decompress(d))),
+    ("gzip", "bytes behind the last tensor", lambda d: gzip.compress(gzip.decompress(d) + b"hidden")),
+    ("gzip", "a stream that is cut short", lambda d: d[:-3]),
+    ("gzip", "another check sum", lambda d: d[:-8] + bytes(4) + d[-4:]),
 ]  # fmt: skip
+
+
+def members(data):
+    half = len(data) // 2
+    return gzip.compress(data[:half]) + gzip.compress(data[half:])

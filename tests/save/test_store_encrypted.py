@@ -11,7 +11,7 @@ import pytest
 from store_states import FORMATS, assert_same, grown, make_state, raw, saved, settings
 
 from harness.errors import HarnessError, InputProblem, SnapshotInvalid, Untrusted
-from harness.save import cipher, store
+from harness.save import cipher, envelope, store
 from harness.save.cipher import CHUNK, Key
 
 KEY, OTHER = Key(b"k" * 32), Key(b"o" * 32)
@@ -131,6 +131,45 @@ def test_chunks_fit_together_at_every_size(tmp_path, nbytes):
         cipher.opened(file, KEY, "another name", nbytes)
 
 
+def test_a_file_cut_at_the_end_of_a_chunk_is_refused(tmp_path):
+    """Every chunk that is left is sound, and so is the size that it claims: only its mark shows that the last
+    one was another."""
+    put = bytearray()
+    writer = cipher.Writer(KEY, "f", put.extend)
+    writer.feed(memoryview(bytes(3 * CHUNK)))
+    writer.end()
+    for chunks in (1, 2):
+        (tmp_path / "f").write_bytes(put[: cipher.stored(chunks * CHUNK)])
+        with (tmp_path / "f").open("rb") as file, pytest.raises(cipher.WrongKey):
+            cipher.opened(file, KEY, "f", chunks * CHUNK)
+
+
+def test_a_plain_snapshot_is_refused_where_a_key_is_given(harness, place, monkeypatch):
+    """Whoever can write there can put it in the place of the encrypted one, digests and all."""
+    (place / "key").write_bytes(KEY.secret)
+    saved(thought(), place / "s", settings())
+    monkeypatch.setattr(envelope, "written", set())  # as in another process
+    for read in (store.load, store.faults, store.read_manifest):
+        with pytest.raises(Untrusted, match="not encrypted"):
+            read(place / "s", READ)
+        read(
+            place / "s", store.Access(encrypt=KEY)
+        )  # which encrypts what it writes, and asks for nothing
+    for asked in (("verify",), ("inspect",), ("resume", "text= what", "steps=1")):
+        done = harness(f"task={asked[0]}", "snapshot=s", "decrypt=key", *asked[1:])
+        assert done.code == 3 and "is not encrypted" in done.out, done.out
+
+
+def test_what_is_written_in_clear_on_purpose_is_read_back(harness, place):
+    (place / "key").write_bytes(KEY.secret)
+    saved(thought(), place / "s", settings(), access=WRITE)
+    read = ("task=save", "compact=true", "snapshot=s", "decrypt=key")
+    assert harness(*read, "encrypt=none", "out=plain").code == 0
+    (place / "other").write_bytes(OTHER.secret)
+    assert harness(*read, "encrypt=other", "out=other_key").code == 0
+    assert store.load(place / "other_key", store.Access(decrypt=OTHER))
+
+
 def test_remote_places_hold_nothing_in_clear(tmp_path):
     fsspec = pytest.importorskip("fsspec")
     url = f"memory://encrypted-{os.getpid()}"
@@ -161,7 +200,8 @@ def test_what_was_decrypted_is_encrypted_when_it_is_written_on(harness, place: P
     made = harness("task=save", "text=let zebra be 5 .", "out=a", "encrypt=key")
     assert made.code == 0 and "in clear" in made.out  # the record is not encrypted, and says so
     assert made.folders[0].stat().st_mode & 0o077 == 0
-    assert "in clear" not in harness("task=save", "text=let zebra be 5 .", "out=p").out
+    plain = harness("task=save", "text=let zebra be 5 .", "out=p")
+    assert "in clear" not in plain.out and plain.folders[0].stat().st_mode & 0o077 == 0
     done = harness("task=resume", "snapshot=a", "decrypt=key", "steps=2", "out=b")
     assert done.code == 0, done.out
     assert store.public(place / "b") is not None
@@ -180,7 +220,8 @@ def test_the_record_of_a_sweep_is_for_its_owner_only(harness, place: Path):
     assert all(reached_by_owner_only(path, place) for path in clear)
     plain = harness(*asked, "encrypt=none")
     assert "in clear" not in plain.out
-    assert not reached_by_owner_only(plain.folders[0] / "result.json", place)
+    assert reached_by_owner_only(plain.folders[0] / "result.json", place)
+    assert not plain.folders[0].parent.stat().st_mode & 0o077  # nor its table
 
 
 def reached_by_owner_only(path: Path, above: Path) -> bool:

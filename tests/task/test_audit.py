@@ -101,7 +101,7 @@ def audited(recorded, swept, compose, tmp_path_factory):
         if name.startswith("resealed "):
             reseal(points[name])
     cfg = compose("task=audit", "track=none", f"runs_dir={place}")
-    again = audit.rerun(cfg, list(points.values()), place)
+    again = audit.rerun(cfg, list(points.values()), place, place)
     found = {}
     for name, point in points.items():
         differences, changed = audit.reproduced(point, again[point])
@@ -202,7 +202,7 @@ def test_a_chat_is_said_again_turn_by_turn(harness, place):
     held = record.read(chat / record.NAME)
     record.seal(chat, record.read(chat / "result.json"), held["config"], held["packages"])
     found, _ = audit.reproduced(chat, again)
-    assert [d.what for d in found] == ["chat.json: turn 2 answer", "report.html"]
+    assert [d.what for d in found] == ["chat.json: turn 2 answer"]
 
 
 def test_what_kept_nothing_on_disk_is_judged_by_its_second_run(harness, compose):
@@ -220,23 +220,6 @@ def test_measurements_are_refused_by_name(harness):
     run = harness("task=claims", "task.only=[cursor]", "name=claims").folders[0]
     done = harness("task=audit", f"run={run}")
     assert done.code == 2 and "records task=claims" in done.out and "chat, loop" in done.out
-
-
-def test_a_record_cannot_reach_out(recorded, tmp_path):
-    """Resolvers, classes and unknown keys in a recorded configuration are refused."""
-    from harness.config import recorded as read
-    from harness.errors import ConfigProblem
-
-    text = (recorded / ".hydra" / "config.yaml").read_text()
-    assert read(recorded / ".hydra" / "config.yaml").model.name == "tiny"
-    for line in ("text: ${oc.env:HOME}", "_target_: os.system", "runs_dir: ${now:%Y}"):
-        path = tmp_path / "config.yaml"
-        key = line.split(":")[0]
-        path.write_text(
-            "\n".join(x for x in text.splitlines() if not x.startswith(key)) + "\n" + line
-        )
-        with pytest.raises(ConfigProblem):
-            read(path)
 
 
 def test_what_is_no_record_is_said_plainly(tmp_path, runs, harness):

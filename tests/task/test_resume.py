@@ -33,11 +33,11 @@ def test_beyond_the_budget_it_is_unjudged_and_says_how_to_judge(harness) -> None
     (offered,) = [line for line in done.out.splitlines() if line.startswith("to judge:")]
     words = shlex.split(offered.partition("-m harness ")[2] or offered.partition("harness ")[2])
     assert words[:4] == list(arguments) and words[-1] == "compare.require=equivalent"
-    audited = harness("task=audit", f"run={done.folders[0]}")
+    audited = harness("task=audit", f"run={done.folders[0]}", "snapshot=a")
     assert audited.code == 0, audited.out  # no second estimate: it is not judged there either
     asked = harness(*words)
     assert asked.code == 0 and asked.result["verdict"] in ("exact", "equivalent")
-    assert harness("task=audit", f"run={asked.folders[0]}").code == 0
+    assert harness("task=audit", f"run={asked.folders[0]}", "snapshot=a").code == 0
     assert harness(*arguments).result["verdict"] in ("exact", "equivalent")
 
 
@@ -107,7 +107,7 @@ def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, 
     resumed = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b")
     assert resumed.code == 0
     (run,) = (place / "runs" / "resume").iterdir()
-    audit = harness("task=audit", f"run={run}", "name=audit")
+    audit = harness("task=audit", f"run={run}", "name=audit", "snapshot=a")
     assert audit.code == 0, audit.out
     (again,) = place.glob("runs/audit/*/again/run")
     results = [record.read(p / "result.json") for p in (run, again)]

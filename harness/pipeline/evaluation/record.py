@@ -1,12 +1,12 @@
 """What a run of task=evaluate left: read again, and averaged again."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.config import option
 from harness.errors import HarnessError
 from harness.pipeline.evaluation.rows import Row, averages, called
@@ -33,13 +33,15 @@ class Evaluation:
         """place: where the file of a name lies. Raises ValueError for what is no such file."""
         answers, rows, asked = map(place, FILES)
         lines = answers.read_text("utf-8").splitlines() if answers.is_file() else []
-        table = json.loads(rows.read_text("utf-8")) if rows.is_file() else []
+        budget = foreign.Budget()
+        said = [foreign.parsed(line, budget) for line in lines]
+        table = foreign.read_json(rows) if rows.is_file() else []
         try:
             prompt = option("prompt", "jsonl", path=str(asked))
             asking = questions(prompt, None) if asked.is_file() else []
         except HarnessError as problem:
             raise ValueError(str(problem)) from None
-        return cls(result, [json.loads(line) for line in lines], table, asking)
+        return cls(result, said, table, asking)
 
     @cached_property
     def answered(self) -> dict[str, list[Row]]:

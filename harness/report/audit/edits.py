@@ -120,8 +120,8 @@ def follows(row: Row, edits: Sequence[Row]) -> bool:
 
 
 def _of_sweep(what: str, edits: Sequence[Row]) -> bool:
-    """The same of a row about a whole sweep, whose page and conclusion are made of all figures, its counts of verdicts."""
-    if what in ("sweep.html", f"{MLFLOW}conclusion"):
+    """The same of a row about a whole sweep, whose conclusion is made of all figures, its counts of verdicts."""
+    if what == f"{MLFLOW}conclusion":
         return True
     key = what.removeprefix(MLFLOW)
     verdict = any(claim(edit) == "verdict" for edit in edits)

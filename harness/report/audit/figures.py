@@ -1,12 +1,12 @@
 """What a record says beside what its second run says, as an audit counts and shows it: each figure, the tokens,
 the digests of the elements, and of a run that was refused what it names of the refusal."""
 
-import json
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.report.audit import answered
 from harness.report.html import cell
 from harness.report.names import plain
@@ -60,7 +60,7 @@ def results(folder: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     sides = []
     for side in ("recorded", "again"):
         path = copy(folder, told, side)
-        one = shaped(json.loads(path.read_text("utf-8"))) if path and path.is_file() else {}
+        one = shaped(foreign.read_json(path)) if path and path.is_file() else {}
         files = {name: copy(folder, told, side, name) or folder for name in (answered.SAID, ROWS)}
         sides.append(one | {answered.KEY: answered.lists(files.__getitem__)} if one else one)
     return sides

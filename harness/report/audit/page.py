@@ -67,7 +67,7 @@ def write(
         nowhere = not document.get("evidence", {}).get(point, {"where": True})["where"]
         if nowhere and point in failed:
             continue
-        if nowhere or any(c["what"] == "environment" for c in changed):
+        if nowhere:
             unknown.append(point)
         else:
             alike.setdefault(json.dumps(changed), []).append(point)
@@ -319,9 +319,7 @@ def show(say: Any, document: dict[str, Any], folder: str) -> None:
     if decisive:
         say.fact("changed since", ", ".join(sorted(decisive)))
     if left_out := document.get("uncompared"):
-        other = any(c["what"] == "code" for rows in document["environment"].values() for c in rows)
-        by = " (made by another version)" * other
-        say.fact("not compared", f"{', '.join(left_out)}{by}")
+        say.fact("not compared", ", ".join(left_out))
     if told := tracked(document):
         say.fact("compared too", told)
     for note in notes(document):

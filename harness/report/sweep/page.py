@@ -39,7 +39,7 @@ from harness.snapshot.record import AUDITED
 from harness.snapshot.result import DONE, METRICS, ROWS, SIZES, exit_code, outcome, write_text
 from harness.snapshot.result import counted as step
 
-TABLE, CELLS, RECORD = "sweep.csv", "answers.csv", "sweep.json"
+TABLE, CELLS, PAGE, RECORD = "sweep.csv", "answers.csv", "sweep.html", "sweep.json"
 FRONT = "optimization_results.yaml"  # which Optuna's sweeper writes
 SOUGHT = "Best: by what the search was asked for."
 
@@ -124,7 +124,7 @@ def write(folder: Path, points: list[dict[str, Any]], total: int | None) -> None
             keys = [k for k in points[0] if any(row[k] is not None for row in points)]
             kept = [{k: row[k] for k in keys} for row in points]
     write_text(folder / TABLE, _csv(kept))
-    write_text(folder / "sweep.html", drawn(folder, points, total, folder.name))
+    write_text(folder / PAGE, drawn(folder, points, total, folder.name))
 
 
 def _csv(lines: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine, process
-from harness.config.launched import surroundings
+from harness.config.launched import audit, surroundings
 from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
 from harness.snapshot.result import UNJUDGED
@@ -157,7 +157,7 @@ def command(result: dict[str, Any]) -> str:
         return ""
     fault = (result.get("options") or {}).get("fault", "none")
     if result["task"] == "resume" and not result.get("next"):  # nothing new was written
-        rest = ["task=audit", f"run={result['folder']}"]
+        rest = audit(result["folder"])
     else:
         sound = fault == "none" and not result.get("waived")
         rest = [f"task={'resume' if sound else 'inspect'}", f"snapshot={kept['path']}"]

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness import interrupt, machine, progress
+from harness.errors import printable
 from harness.report.names import FLOOR, beside, itself_as, judged_by, plain
 from harness.report.terminal import command
 from harness.report.terminal.bar import Bar, Estimate
@@ -34,7 +35,8 @@ log = logging.getLogger("harness")  # the run's own `harness.log`, in a sweep to
 
 
 class Say:
-    """Progress on stderr and in the log, results on stdout. A sweep's jobs may share one. passing: shows
+    """Progress on stderr and in the log, results on stdout; what a file from elsewhere could play tricks on a
+    terminal with is escaped. A sweep's jobs may share one. passing: shows
     the progress of whoever is quiet."""
 
     _told: set[str] = set()  # by every Say of the process
@@ -79,8 +81,7 @@ class Say:
         if self._open:
             self._begun(f"{what} ... ")
         else:
-            sys.stderr.write(continued("", f"  {what}\n", self._width)[0])
-            sys.stderr.flush()
+            self._write(continued("", f"  {what}\n", self._width)[0])
 
     def _left(self, what: str) -> None:
         """How much of a stage is left, in a log: where its length was told before it began, that is enough."""
@@ -100,8 +101,7 @@ class Say:
         log.info("%s: %s%s(%.2f s)", self.what, result, " " * bool(result), seconds)
         if not self.quiet:
             ending = f"{result}{' ' * bool(result)}({seconds:.2f} s)\n"
-            sys.stderr.write(continued(self._bar.line, ending, self._width)[0])
-            sys.stderr.flush()
+            self._write(continued(self._bar.line, ending, self._width)[0])
         self._open, self.what, self._bar.line = False, "", ""
 
     @property
@@ -116,7 +116,11 @@ class Say:
         It counts as begun before it is: a signal may come as soon as it is written."""
         self._open = True
         written, self._bar.line = continued(self._bar.line, more, self._width)
-        sys.stderr.write(written)
+        self._write(written)
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(printable(text, layout=True))
         sys.stderr.flush()
 
     @property
@@ -129,7 +133,7 @@ class Say:
         self._midline = self._midline or not end.endswith("\n")
         if self._passing:
             self._passing.leave(for_good=self._midline)
-        self.out.print(text, markup=False, soft_wrap=True, end=end)
+        self.out.print(printable(text, layout=True), markup=False, soft_wrap=True, end=end)
         self._midline = not end.endswith("\n")
 
     def fact(self, name: str, text: str, label: int = LABEL) -> None:
@@ -149,14 +153,13 @@ class Say:
         if self._midline:
             self.line()
         if self._open:
-            sys.stderr.write("\n")
+            self._write("\n")
         self._open, self._bar.line = False, ""
 
     def problem(self, text: str) -> None:
         """A message on stderr, after any unfinished line; folded on a terminal, but for its commands."""
         self.broken()
-        sys.stderr.write(shown(text, sys.stderr).rstrip() + "\n")
-        sys.stderr.flush()
+        self._write(shown(text, sys.stderr).rstrip() + "\n")
 
 
 def table(
@@ -171,7 +174,7 @@ def table(
         made.add_column(column, justify=justify, overflow="fold", no_wrap=not widths,
                         width=widths[i] if widths else None)  # fmt: skip
     for row in rows:
-        made.add_row(*(escape(number(v)) for v in row))
+        made.add_row(*(escape(printable(number(v))) for v in row))
     return made
 
 

@@ -6,6 +6,7 @@ import textwrap
 from typing import TextIO
 
 from harness import process
+from harness.errors import printable
 
 BELOW = " " * 4  # before what goes on below a line of progress
 
@@ -45,7 +46,7 @@ def folded(line: str, width: int) -> str:
 def shown(text: str, stream: TextIO) -> str:
     """`text`, its commands as they are typed here, with each line folded to the terminal that `stream` is; whole,
     where it is none."""
-    text = process.retold(text)
+    text = process.retold(printable(text, layout=True))
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns

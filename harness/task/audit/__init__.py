@@ -22,12 +22,12 @@ from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, TYPED, write_json
-from harness.task.audit import derivation, download, report, server, tracking, unfinished, weights
+from harness.task.audit import download, places, report, server, tracking, unfinished
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
 from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
 from harness.task.audit.finding import Finding
-from harness.task.audit.replay import floors, left_out, reproduced, rerun, rounded
+from harness.task.audit.replay import floors, reproduced, rerun, rounded
 from harness.task.audit.source import deleted, read
 from harness.task.audit.target import located
 from harness.track import names, parent
@@ -56,6 +56,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         raise InputProblem(f"run={cfg.run}: there is no finished run in {target}.")
 
     auditable(points, cfg.plugins)
+    places.check(points, target)
     by = {signed(point, cfg.trusted) for point in points} if cfg.trusted else set()
     if cfg.trusted and sweep:
         by.add(signed(target, cfg.trusted, "sweep.json"))
@@ -66,18 +67,15 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         findings += _named(verified(point, cfg, mine, seen), point, sweep)
     if sweep:
         if unfinished.concluded(cfg, target, seen.left):
-            findings += [*summary(target, points), *derivation.sweep_page(target, points)]
+            findings += summary(target, points)
         findings += formed(server.sweep(cfg, target, points, run_id, seen))
     server.unseen(target, seen, cfg.track.name != "none")
     say.done(machine.many(len(findings), "difference"))
     if findings:  # a record that was edited is not executed
         return _conclude(cfg, folder, say, asked, points, findings, None, by, seen)
 
-    weights.located(cfg, points)
-    if said := weights.passed_over(cfg, points):
-        say.note(said)
     say.stage(f"run again in a fresh process{recorded_in(points)}")
-    again = rerun(cfg, points, folder)
+    again = rerun(cfg, points, folder, target)
     environments, evidence = {}, {}
     for point, fresh in again.items():
         evidence[point.name] = _kept(cfg, folder, point, fresh)
@@ -88,7 +86,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     say.done(machine.many(len(again), "run"))
     if unequal := {p: f for p, f in again.items() if rounded(p, f, environments[p.name])}:
         say.stage("measure how far rounding goes")
-        for point, (differences, allowed, ties) in floors(cfg, unequal, folder).items():
+        for point, (differences, allowed, ties) in floors(cfg, unequal, folder, target).items():
             findings += _named(differences, point, sweep)
             evidence[point.name]["floors"] = allowed
             evidence[point.name]["uncompared"] |= ties
@@ -112,8 +110,7 @@ def _kept(cfg: Config, folder: Path, point: Path, fresh: Path) -> dict[str, Any]
         "kept": place.is_dir() if place else None if nothing else False,
         "salted": sealed(place),
         "deleted": deleted(cfg, point),
-        "drawn": derivation.redrawable(point, recorded),
-        "uncompared": left_out(point, recorded, again),
+        "uncompared": {},
         "noise_floor": again.get("noise_floor") or {},
         "floors": {},
     }
@@ -161,7 +158,7 @@ def auditable(points: list[Path], plugins: PluginsConfig | None = None) -> None:
                 "task=verify snapshot=DIR checks the bytes of any of its turns, task=resume snapshot=DIR judges it."
             )
         try:
-            config = configs.recorded(point / ".hydra" / "config.yaml", plugins)
+            config = configs.recorded(read(point / records.NAME).get("config"), point, plugins)
         except (HarnessError, OSError, ValueError):
             continue  # named by `verified`, and never run
         if config.task.name not in records.AUDITED:

@@ -5,27 +5,17 @@ sentence and the page say what `result.json` says can be told without one.
 """
 
 import html
-import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness.compare.conclusion import conclusion, speed, stored
-from harness.pipeline.environment import code, packages
-from harness.pipeline.evaluation.record import Evaluation
-from harness.pipeline.finish import draw_page
 from harness.report.audit.figures import came
 from harness.report.footer import LEFT
-from harness.report.loop import TRACE
-from harness.snapshot import record as records
 from harness.snapshot.refused import sentences
 from harness.snapshot.result import COMPARED, GOOD
 from harness.task.audit.finding import Finding
-from harness.task.audit.parting import parted
-from harness.task.audit.source import read
 
 DRAWN = ("report.html", "divergence.svg")
 DRAWS = ("matplotlib", "Jinja2")  # what a page depends on besides the code
@@ -45,16 +35,13 @@ UNSAID = ("model", "elements", "environment", "curves", "time_s")
 
 def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
     """Whether the conclusion is the one that the figures give. Of other words, as another version may
-    have said it, only the numbers can be told where the code is another one too."""
+    have said it, only the numbers can be told."""
     recorded, derived = result.get("conclusion"), concluded(result)
-    older = {**result, "next": None}  # which told the size of what a resume had read
-    if not ours(result) and recorded == conclusion(older):
-        result, derived = older, recorded
-    alike = ours(result) or words(recorded) == words(derived)
+    alike = words(recorded) == words(derived)
     if alike and recorded != derived and recorded is not None:
         yield Finding("conclusion", recorded, derived, "not what the record's own figures give")
     elif not alike and isinstance(recorded, str) and result.get("verdict") in COMPARED:
-        for claim, own in _claims(recorded, derived, result):
+        for claim, own in claims(recorded, f"{derived} {result.get('reason')}", result):
             why = "the sentence says this, and no figure of the record gives it"
             yield Finding("conclusion", claim, own, why)
     reason, figures = str(result.get("reason")), result.get("chat") or {}
@@ -79,9 +66,9 @@ def concluded(result: Mapping[str, Any]) -> str:
     return first[0] if first else conclusion(result)
 
 
-def _claims(said: str, derived: str, result: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """What the sentence `said` claims in numbers that no figure of the result gives, and what one does:
-    how much faster, how much stored, and any other number that stands alone."""
+def claims(said: str, known: str, result: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """What the sentence `said` claims in numbers that neither a figure of the result nor the sentence `known` gives,
+    and what one does: how much faster, how much stored, and any other number that stands alone."""
     for pattern, own in ((SPEED, speed(result, 0.0)), (AMOUNT, stored(result))):
         for claim in pattern.findall(said):
             if not own.startswith(claim):
@@ -91,14 +78,12 @@ def _claims(said: str, derived: str, result: Mapping[str, Any]) -> Iterator[tupl
     for phrase, holds in (("bit-equal", verdict == "exact"), ("Same thought", verdict in GOOD)):
         if phrase in said and not holds:
             yield phrase, verdict
-    known = {
-        m.group() for text in (derived, str(result.get("reason"))) for m in ALONE.finditer(text)
-    }
+    given = {*ALONE.findall(known)}
     blocks = {k: v for k, v in result.items() if k not in UNSAID}
     numbers = [*_numbers(blocks)]
     for match in ALONE.finditer(said):
         claim = match.group()
-        if claim not in known and not any(prints(n, claim) for n in numbers):
+        if claim not in given and not any(prints(n, claim) for n in numbers):
             yield claim, None
 
 
@@ -175,34 +160,16 @@ def machine(result: Mapping[str, Any], wanted: Any = None) -> Iterator[Finding]:
             yield Finding("environment.device", device, "cpu", f"no such machine: it had {asked}")
 
 
-def ours(result: Mapping[str, Any]) -> bool:
-    """Whether this very code made the record; one that came to no end has no environment that says so."""
-    return bool((result.get("environment") or result).get("code") == code())
-
-
 def words(said: Any) -> Any:
     """A sentence without its numbers and what they compare to."""
     return NUMBER.sub("#", said) if isinstance(said, str) else said
 
 
 def page(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
-    """Whether the page and its picture are those of the result beside them. Only what this very code
-    drew, with these very packages, can be drawn again to the letter; of any other its headline can be
-    told, and how much faster it says that anything is."""
-    if not redrawable(point, result):
-        yield from _spoken(html.unescape(_text(point / "report.html") or ""), result)
-        return
-    with TemporaryDirectory() as folder:
-        _draw(point, result, Path(folder))
-        for name in DRAWN:
-            was, now = (_text(place / name) for place in (point, Path(folder)))
-            if was != now and now is not None:
-                why = "not drawn from the result beside it"
-                yield Finding(name, *parted(was or "", now), why)
-
-
-def _spoken(text: str, result: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a page of another version says that the record does not."""
+    """Whether the page's headline, and how much faster it says that anything is, are those of the result beside it: no
+    other version draws the rest of it again to the letter."""
+    file = point / "report.html"
+    text = html.unescape(file.read_text("utf-8")) if file.is_file() else ""
     said, own = result.get("conclusion"), speed(result, 0.0)
     if came(result):  # without the places that its conclusion names
         said = (result.get("diagnosis") or {}).get("evidence")
@@ -212,74 +179,3 @@ def _spoken(text: str, result: Mapping[str, Any]) -> Iterator[Finding]:
         if not own.startswith(claim):
             why = "the page says this, and no figure of the record gives it"
             yield Finding("report.html", claim, own or None, why)
-
-
-def sweep_page(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
-    """Whether the page of a sweep is that of the results of its points, where it can be drawn again."""
-    from harness.report.sweep import page as pages
-
-    seen = [(p, records.read(p / "result.json")) for p in points if (p / "result.json").is_file()]
-    document = read(sweep / "sweep.json")  # none of one that was killed
-    waiting = any((p / records.PENDING).exists() for p, _ in seen) or "not_uploaded" in document
-    if not seen or waiting or not all(redrawable(p, result) for p, result in seen):
-        return
-    said = {Path(str(records.read(p / records.NAME).get("folder"))).parent.name for p, _ in seen}
-    name = said.pop() if len(said) == 1 else sweep.name
-    rows = pages.rows([p for p, _ in seen])
-    drawn = pages.drawn(sweep, rows, document.get("points"), name)
-    recorded = _text(sweep / "sweep.html") or ""
-    was, now = (_placeless(page, {name, sweep.name}) for page in (recorded, drawn))
-    if was != now:
-        yield Finding("sweep.html", *parted(was, now), "not drawn from the results of the points")
-
-
-def _placeless(page: str, names: set[str]) -> str:
-    """`page` without the place of its sweep in the command that goes on with it, which is told as it lay where
-    it was drawn: one word of a shell, whose folder is called by one of `names`. Anything more stays."""
-
-    def place(found: re.Match[str]) -> str:
-        try:
-            (word,) = shlex.split(html.unescape(found[0]))
-        except ValueError:
-            return found[0]
-        return "resume=" if Path(word.partition("=")[2]).name in names else found[0]
-
-    return RESUMED.sub(place, page)
-
-
-def redrawable(point: Path, result: Mapping[str, Any]) -> bool:
-    """Whether `page` can tell."""
-    sealed, here = records.read(point / records.NAME).get("packages") or {}, packages()
-    return ours(result) and all(sealed.get(name) == here.get(name) for name in DRAWS)
-
-
-def _draw(point: Path, result: Mapping[str, Any], folder: Path) -> None:
-    from harness.report import chat, failure
-    from harness.report.evaluate import page as evaluate
-    from harness.report.run import page as run
-
-    result = {**result, "mlflow": None}
-    (folder / ".hydra").mkdir()
-    composed = [Path(".hydra", f"{name}.yaml") for name in ("overrides", "hydra", "config")]
-    for beside in (*composed, Path(TRACE)):
-        if (point / beside).is_file():
-            (folder / beside).write_bytes((point / beside).read_bytes())
-    if "stages" in result:  # it came to no end
-        failure.write(folder / "report.html", result)
-        return
-    config = records.read(point / records.NAME).get("config") or {}
-    if result.get("task") == "evaluate":
-        told = Evaluation.read(result, point.joinpath)
-        blocks = (told.averages, told.answered, told.asking, result["soundness"])
-        draw_page(config["name"], evaluate.sections(*blocks), folder / "report.html", result)
-        return
-    if result.get("task") != "chat":
-        run.write(folder / "report.html", result)
-        return
-    rows = json.loads((point / "chat.json").read_text("utf-8"))
-    sections = chat.sections(rows, result["chat"], result)
-    draw_page(config["name"], sections, folder / "report.html", result)
-
-
-def _text(path: Path) -> str | None:
-    return LINKS.sub("", path.read_text("utf-8")) if path.is_file() else None

@@ -1,7 +1,6 @@
 """Does a second run say what the record says? Bitwise where the environment is the same, otherwise
 within the noise floor that the audit measures."""
 
-import re
 from collections.abc import Iterator, Mapping
 from math import sqrt
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 from harness.report.audit import figures
 from harness.snapshot.record import flat, value_at
 from harness.snapshot.result import GOOD
-from harness.task.audit import derivation, other_model, refusal
-from harness.task.audit import tolerance as elsewhere
+from harness.task.audit import derivation, other_model, refusal, tolerance
 from harness.task.audit.finding import Finding
 
 # whatever may change the last bit; the rest of `environment` is reported, not decisive
 DECISIVE = ("platform", "cpu", "cpu_capability", "gpu", "cuda", "device", "dtype", "threads",
-            "attention_implementation", "deterministic", "matmul_precision", "code")  # fmt: skip
+            "attention_implementation", "deterministic", "matmul_precision")  # fmt: skip
 DECISIVE_VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 FROM_CONFIG = ("seed", "sampling_seed", "model_seed", "dtype", "attention_implementation")
 EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", "length_before",
@@ -32,9 +30,6 @@ SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.res
 APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "verdict", "required", "task", "curves",
          "conclusion", "folder", "snapshot", "evaluation.resumed", *SAID)  # fmt: skip
 MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
-TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a reason says of time
-TURNS = re.compile(r"(?<=answers )turns? \d+( to \d+)?(?= token)")  # of older versions every
-ALONE = "nothing was restored, which takes a second turn"  # of a chat of one
 ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
 MORE = "more than rounding explains"  # of numbers
 FACTOR = 2.0
@@ -59,21 +54,9 @@ def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[
 
 
 def since(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`changes` between the environments of two results; one row, and one for another code, of a refusal that does
-    not say where it was, which allows for rounding. None where the second run does not say it."""
+    """`changes` between the environments of two results; none where the second run does not say its own."""
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
-    if not now:
-        return []
-    if not refusal.unplaced(recorded):
-        return changes(was, now)
-    other = recorded.get("code") != now.get("code")
-    code = changes({"code": recorded.get("code")}, {"code": now.get("code")}) * other
-    return [{"what": "environment", "recorded": None, "found": now.get("platform"), "decisive": True}, *code]  # fmt: skip
-
-
-def another(changed: list[dict[str, Any]]) -> bool:
-    """Whether another version of the code made the record."""
-    return any(c["what"] == "code" for c in changed)
+    return changes(was, now) if now else []
 
 
 def formed(findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -140,62 +123,20 @@ def compare(
         if was != now and was is not None:
             number = isinstance(was, int | float) and not isinstance(was, bool)
             yield Finding(key, was, now, why if number else words)
-    if judged and same:
-        yield from _leaves(recorded, again, why)
-    elif judged:
-        judged_here = (
-            *APART,
-            *OWN,
-            "itself",
-            *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys),
-        )
+    if judged:
+        judged_here = {*APART, *OWN}
+        if not same:
+            judged_here |= {"itself", *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys)}
         if again.get("task") == "evaluate" and recorded.get("verdict") == again.get("verdict"):
-            judged_here += (
-                "reason",
-                "evaluation.code",
-            )  # which follow from the record's own answers
-        apart = elsewhere.Apart(judged_here, MEASURED)
-        yield from elsewhere.leaves(recorded, again, apart, another(changed))
+            # which follow from the record's own answers
+            judged_here |= {"reason", "evaluation.code"}
+        apart = tolerance.Apart(tuple(judged_here), MEASURED)
+        yield from tolerance.leaves(recorded, again, apart, same, why)
     for own in (derivation.sentence, derivation.figures, derivation.machine):
         yield from own(recorded)
     yield from _metrics(recorded, again, same, why)
-    yield from _itself(recorded, again, same, why, another(changed))
+    yield from _itself(recorded, again, same, why)
     yield from _elements(recorded, again, changed, same, why)
-
-
-def _leaves(recorded: Any, again: Any, why: str) -> Iterator[Finding]:
-    """Whatever else the same bits must repeat: all that the record says, but for what is measured anew."""
-    now = dict(flat(again))
-    for key, value in flat(recorded):
-        block, _, inner = key.partition(".")
-        last = key.rpartition(".")[2]
-        if block in (*APART, *OWN) or key in APART or last.endswith(MEASURED) or block not in again:
-            continue
-        if inner and value is None and key not in now:
-            continue  # a version that had not measured it
-        found = now.get(key)
-        timed = block == "reason" and _timeless(value) in (
-            _timeless(found),
-            *map(_timeless, _brief(found)),
-        )
-        if value != found and not timed:
-            yield Finding(key, value, found, why)
-
-
-def _timeless(reason: Any) -> str:
-    """What a reason says but of time; of one turn an older chat told as of several."""
-    told = re.sub(
-        r"\bevery drawn token\b", "every chosen token", str(reason)
-    )  # as older versions said of both
-    return TIMED.sub("#", re.sub(r"\b1 turns\b", "1 turn", told))
-
-
-def _brief(reason: Any) -> tuple[str, str]:
-    """What this version says of a chat's turns as older ones said it: that of all of them, or that of the last."""
-    every = TURNS.sub("every turn", str(reason)).replace(
-        ALONE, "the restored chat answers every turn token for token"
-    )
-    return every, re.sub(r"(?<=answers )turns \d+ to (?=\d+ token)", "turn ", str(reason))
 
 
 def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:
@@ -206,7 +147,7 @@ def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> It
                 named = UNCONFIGURED if block == "model" else why
                 yield Finding(f"{block}.{key}", was.get(key), now.get(key), named)
     was, now = recorded.get("environment") or {}, again.get("environment") or {}
-    for key in () if refusal.unplaced(recorded) else FROM_CONFIG:
+    for key in FROM_CONFIG:
         if was.get(key) != now.get(key):
             yield Finding(f"environment.{key}", was.get(key), now.get(key), UNCONFIGURED)
     was, now = recorded.get("options") or {}, again.get("options") or {}
@@ -237,22 +178,20 @@ def _metrics(recorded: Any, again: Any, same: bool, why: str) -> Iterator[Findin
         yield Finding(f"metrics.{key}", a, b, why)
 
 
-def _itself(recorded: Any, again: Any, same: bool, why: str, version: bool) -> Iterator[Finding]:
+def _itself(recorded: Any, again: Any, same: bool, why: str) -> Iterator[Finding]:
     """A pruned or a quantized state beside itself under another cache. The same bits repeat every leaf of
-    it; elsewhere the figures are apart by the noise. Another version may not have asked."""
+    it; elsewhere the figures are apart by the noise."""
     was, now = recorded.get("itself") or {}, again.get("itself") or {}
-    if now and not was and not version:
-        yield Finding("itself", None, "a block", "this version writes it, so it was taken out")
+    if now and not was:
+        yield Finding("itself", None, "a block", "every version writes it, so it was taken out")
     if same or not (was and now):
         return
     floors = [{**(again.get("noise_floor") or {}), "max_abs_diff": now.get("noise")}]
     for key in dict.fromkeys([*was, *now]):
         a, b = was.get(key), now.get(key)
-        if version and key == "against" and a is None:  # compared with what came back only
-            continue
         if a == b or key == "reason" or (key == "verdict" and {a, b} <= set(GOOD)):
             continue
-        alike = elsewhere.near(a, b) if key == "noise" else explained(key, a, b, floors)
+        alike = tolerance.near(a, b) if key == "noise" else explained(key, a, b, floors)
         if not alike:
             yield Finding(f"itself.{key}", a, b, why)
 
@@ -334,7 +273,7 @@ def _elements(recorded: Any, again: Any, changed: Any, same: bool, why: str) -> 
     rows = {e["name"]: e["digest"] for e in again.get("elements") or []}
     keys = ("number", "label", "name", "kept_as")
     was, now = ([[e[k] for k in keys] for e in r.get("elements") or []] for r in (recorded, again))
-    if was != now and (was or not another(changed)):  # another version may have named none
+    if was != now:
         yield Finding("elements", "the 13 elements", "others", why)
     for entry in recorded.get("elements") or []:
         name, digest = entry["name"], rows.get(entry["name"])

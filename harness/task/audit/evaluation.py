@@ -23,7 +23,7 @@ from harness.report.evaluate.page import conclusion, name
 from harness.snapshot import record as records
 from harness.snapshot.cells import code
 from harness.snapshot.result import CELL, ROWS, UNJUDGED, finite
-from harness.task.audit.derivation import ALONE, ours, prints, words
+from harness.task.audit.derivation import ALONE, prints, words
 from harness.task.audit.finding import Finding
 from harness.task.audit.rounding import MARGIN, SIDES, UNMEASURED, WHY
 
@@ -34,11 +34,10 @@ AGAIN = "the evaluation run again does not say this"
 Place = tuple[Any, ...]
 
 
-def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> Iterator[Finding]:
+def differences(was: Evaluation, now: Evaluation, exact: bool) -> Iterator[Finding]:
     """All of the record `was` that its second run `now` does not say, or its own answers do not give.
 
-    exact: whether the bits are the same; elsewhere `rounding` compares what was computed. ours: whether
-    this version of the code drew its intervals and chose its sentence.
+    exact: whether the bits are the same; elsewhere `rounding` compares what was computed.
     """
     others = _others(was, now)
     for number in others:
@@ -61,7 +60,7 @@ def differences(was: Evaluation, now: Evaluation, exact: bool, ours: bool) -> It
             said, says = ({key: answer.get(key) for key in unlike} for answer in (one, two))
             yield Finding(f"{_answer(place)}: {', '.join(unlike)}", said, says, AGAIN)
     named = set()
-    for finding in _following(was, was.asking or now.asking, exact, ours):
+    for finding in _following(was, was.asking or now.asking, exact):
         named.add(finding.what)
         yield finding
     if exact and not others:
@@ -76,12 +75,10 @@ def told(point: Path, result: Mapping[str, Any]) -> Iterator[Finding]:
     files = {what for what, was, _ in records.broken(point) if was is not None}
     if ended and files & {*FILES}:
         was = Evaluation.read(result, point.joinpath)
-        yield from _following(was, was.asking, True, ours(result))
+        yield from _following(was, was.asking, True)
 
 
-def _following(
-    told: Evaluation, asking: list[Question], exact: bool, ours: bool
-) -> Iterator[Finding]:
+def _following(told: Evaluation, asking: list[Question], exact: bool) -> Iterator[Finding]:
     """What the record's own words, answers and averages do not give. A mark that was edited is not averaged: the averages
     are held to what the words give."""
     mended: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -101,14 +98,13 @@ def _following(
             {**line, **mended.get(tuple(line[key] for key in keys), {})} for line in told.answers
         ]
         told = replace(told, answers=lines)
-    free = () if ours else INTERVALS
-    yield from _rows(told.rows, finite(told.averages), exact, free, "not what its answers give")
+    yield from _rows(told.rows, finite(told.averages), exact, (), "not what its answers give")
     known = (told.result.get("evaluation") or {}).get("code")  # none in older records
     if known not in (None, now := code(told.averages)):
         yield Finding("evaluation.code", known, now, "not what its answers give")
     if told.result.get("verdict") == UNJUDGED:
         reason, said = told.result.get("reason"), conclusion(told.averages)
-        if reason != said and (ours or words(reason) == words(said)):
+        if reason != said and words(reason) == words(said):
             yield Finding("reason", reason, said, "not what its answers give")
         elif reason != said:
             yield from _claims(str(reason), said, told.averages)
@@ -166,14 +162,6 @@ def _near(one: Any, two: Any, row: Row) -> bool:
     if not isinstance(one, float) or not isinstance(two, float):
         return False
     return abs(one - two) <= row["n"] * torch.finfo(torch.float64).eps * max(numbers)
-
-
-def left_out(told: Evaluation) -> dict[str, str]:
-    """What another version of the code may have drawn otherwise, and is not compared: what -> how."""
-    unlike = _rows(told.rows, finite(told.averages), False, (), "")
-    if any(isinstance(f.found, dict) and f.found.keys() & {*INTERVALS} for f in unlike):
-        return {"its intervals": "of its answers this version gives others"}
-    return {}
 
 
 def apart(was: Evaluation, now: Evaluation) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 from harness import config as configs
 from harness import machine
-from harness.config import Config, adopted, launched
+from harness.config import Config
+from harness.config.moved import inside
 from harness.errors import HarnessError, SnapshotInvalid, Untrusted, UntrustedPlugin
 from harness.pipeline.finish import NOTHING_STORED, shown
 from harness.report.audit import edits
@@ -20,6 +21,7 @@ from harness.snapshot.digest import digest_bytes
 from harness.task.audit import evaluation, server
 from harness.task.audit.difference import changes, formed
 from harness.task.audit.finding import Finding
+from harness.task.audit.places import typed
 from harness.task.audit.source import read
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -37,10 +39,9 @@ def verified(
         yield edited(what, was, now, read(point / "result.json"))
     result, record = read(point / "result.json"), read(point / records.NAME)
     yield from formed(evaluation.told(point, result))
-    if not (_misconfigured(result) and not _sound(point, cfg.plugins)):
-        yield from _configuration(point, record.get("config"), cfg.plugins)
+    yield from _configuration(point, record.get("config"), cfg.plugins, _misconfigured(result))
     yield from formed(_snapshot(point, result))
-    yield from formed(_swapped(point, result, record, run_id))
+    yield from formed(_swapped(cfg, point, result, record, run_id))
     yield from formed(server.point(cfg, point, result, record, seen))
 
 
@@ -72,56 +73,30 @@ def _misconfigured(result: dict[str, Any]) -> bool:
     return result.get("verdict") == "failed" and result.get("exit_code") == 2
 
 
-def _sound(point: Path, plugins: Any) -> bool:
-    try:
-        configs.recorded(point / ".hydra" / "config.yaml", plugins)
-    except UntrustedPlugin:
-        raise
-    except (HarnessError, OSError, ValueError):
-        return False
-    return True
-
-
-def _configuration(point: Path, sealed_values: Any, plugins: Any) -> Iterator[Finding]:
-    """The recorded YAML against the resolved values in the seal, key by key."""
-    try:
-        now = json.loads(
-            json.dumps(asdict(configs.recorded(point / ".hydra" / "config.yaml", plugins)))
-        )
-    except UntrustedPlugin:
-        raise
-    except (HarnessError, OSError, ValueError) as problem:
-        yield Finding(".hydra/config.yaml", "a valid configuration", "none", str(problem))
-        return
-    if not isinstance(sealed_values, dict):
-        return
-    known = dict(records.flat(sealed_values))
-    # what an older version took from the snapshot is not in its YAML; the second run takes it from there, too
-    taken = adopted.untold(launched.typed(point) or []) if sealed_values.get("snapshot") else []
-    for row in changes(sealed_values, now):
-        if row["what"] not in known or not _read(row["what"], now):
-            continue
-        if row["what"].partition(".")[0] in taken:
-            continue  # a key that came later, or that nothing reads, claims nothing
+def _configuration(point: Path, sealed: Any, plugins: Any, unsound: bool) -> Iterator[Finding]:
+    """The recorded YAML against the values in the seal, which are what is run again: key by key, both ways. unsound:
+    the record claims that its configuration was none, and nothing ran."""
+    sides: list[dict[str, Any]] = []
+    for name in (records.NAME, ".hydra/config.yaml"):
+        try:
+            held = configs.values(point / name) if sides else sealed
+            sides.append(json.loads(json.dumps(asdict(configs.recorded(held, point, plugins)))))
+        except UntrustedPlugin:
+            raise
+        except (HarnessError, OSError, ValueError) as problem:
+            if not unsound:
+                yield Finding(name, "a valid configuration", "none", str(problem))
+            return
+    for row in changes(*sides):
         why = "the recorded configuration is not the one that the run used"
         yield Finding(f"config: {row['what']}", row["recorded"], row["found"], why)
-
-
-def _read(what: str, config: dict[str, Any]) -> bool:
-    """Whether the key `what` of a configuration is read by the option that it chooses."""
-    group, _, key = what.partition(".")
-    if group == "plugins":
-        return False  # where the code lay is the business of whoever runs it
-    name = config[group].get("name") if isinstance(config.get(group), dict) else None
-    key = key.partition(".")[0]
-    return name is None or key in configs.readable(group, name)
 
 
 def _snapshot(point: Path, result: dict[str, Any]) -> Iterator[Finding]:
     claimed, place = result.get("snapshot"), place_of(point, result)
     if not isinstance(claimed, dict) or place is None:
         return  # nothing was kept; the second run says whether it is the same snapshot
-    if sealed(place) and store.current().decrypt is None:
+    if sealed(place) and store.current().key is None:
         raise Untrusted(
             f"the snapshot of {shown(point)} is encrypted, so it can only be audited with its key: "
             "decrypt=KEYFILE."
@@ -156,14 +131,16 @@ def keeps_none(result: dict[str, Any]) -> bool:
 
 
 def place_of(point: Path, result: dict[str, Any]) -> Path | None:
-    """Where the snapshot of the record in `point` lies; None when only its process kept one."""
+    """Where the snapshot of the record in `point` lies; None when only its process kept one, and where it lies
+    outside of the record and the command does not name it."""
     claimed = result.get("snapshot")
     if not isinstance(claimed, dict) or claimed.get("format") == "memory" or keeps_none(result):
         return None
     said = Path(str(claimed.get("path")))
     places = (point / "snapshot", point / "snapshot" / said.name)  # the second: a chat's last turn
     place = next((p for p in places if (p / "manifest.json").is_file()), None)
-    return place or (places[0] if places[0].exists() else said)
+    named = any(inside(Path(folder), str(said)) for folder in typed("snapshot"))
+    return place or (places[0] if places[0].exists() else said if named else None)
 
 
 def sealed(place: Path | None) -> bool:
@@ -175,13 +152,15 @@ def sealed(place: Path | None) -> bool:
 
 
 def _swapped(
-    point: Path, result: dict[str, Any], record: dict[str, Any], run_id: str | None
+    cfg: Config, point: Path, result: dict[str, Any], record: dict[str, Any], run_id: str | None
 ) -> Iterator[Finding]:
-    """A sound record in another record's place: seen by its name, its neighbour, the run that was asked for."""
+    """A sound record in another record's place: seen by its name, the auditor's own record of that name, the run that
+    was asked for."""
     said = Path(str(record.get("folder", point)))
     stamped = STAMP.fullmatch(point.name) or STAMP.fullmatch(point.absolute().parent.name)
     moved = (said.name, said.parent.name) != (point.absolute().name, point.absolute().parent.name)
-    other = read(said / records.NAME).get("id") if said.is_dir() else record.get("id")
+    mine = ".." not in said.parts and said.absolute().is_relative_to(Path(cfg.runs_dir).absolute())
+    other = read(said / records.NAME).get("id") if mine and said.is_dir() else record.get("id")
     if (stamped and moved and said.name != point.name) or (moved and other != record.get("id")):
         yield Finding(
             "folder", str(said), shown(point), "a swapped run: this record was made elsewhere"
@@ -241,12 +220,14 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
     yield from _answers(sweep, points)
-    for name in (pages.TABLE, *[pages.CELLS] * (pages.CELLS in seal)):
+    for name in (pages.TABLE, *(n for n in (pages.CELLS, pages.PAGE) if n in seal)):
         table = sweep / name
         data = digest_bytes(table.read_bytes()) if table.is_file() else "missing"
         if seal and seal.get(name) != data:
-            why = f"the table was edited after the sweep; sealed digest {seal.get(name)}"
-            yield Finding(name, data, edits.TABLE, why)
+            page = name == pages.PAGE
+            what, other = ("page", edits.FILE) if page else ("table", edits.TABLE)
+            why = f"the {what} was edited after the sweep; sealed digest {seal.get(name)}"
+            yield Finding(name, data, other, why)
 
 
 def _equal(one: str | None, other: str | None) -> bool:

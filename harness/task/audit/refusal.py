@@ -10,19 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.compare.soundness import FACTOR as SPREAD
-from harness.report.audit.figures import came
+from harness.task.audit.derivation import words
 from harness.task.audit.finding import Finding
 
-STRUCTURE = ("differences", "faults", "diagnosis", "known")
-WORDS = (
-    "reason",
-    "stage",
-    "remedy",
-    "exit_code",
-    "conclusion",
-)  # which another version may choose otherwise
+STRUCTURE = ("differences", "faults", "diagnosis", "known", "reason", "stage", "remedy", "exit_code", "conclusion")  # fmt: skip
 LIBRARIES = ("model_config", "tokenizer")  # elements whose documents gain fields with a version
-ABSENT = "a refusal of this version records where it was, so it was taken out"
 ROUNDED = (
     f"words and whole numbers equal, measured ones at most {SPREAD:.0f} times larger or smaller",
     "another order of the same sums moves an error of rounding within that factor",
@@ -35,29 +27,24 @@ NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
 MEASURED = re.compile(r"(?:within|off by|up to) $")
 
 
-def unplaced(recorded: Mapping[str, Any]) -> bool:
-    """Whether a refusal does not say where it was: earlier versions recorded no environment of it."""
-    return bool(came(recorded)) and not recorded.get("environment")
-
-
 def differences(
     recorded: Mapping[str, Any], again: Mapping[str, Any], changed: list[dict[str, Any]], salted: bool, why: str
 ) -> Iterator[Finding]:  # fmt: skip
     """Everything in which two refusals are not alike. changed: from `difference.since`. salted: the snapshots are
     encrypted, so their digests are others each time."""
     exact = not any(c["decisive"] for c in changed)
-    version = any(c["what"] == "code" for c in changed)
-    newer = any(c["what"].startswith(("versions.", "environment")) for c in changed)
-    if unplaced(recorded) and again.get("environment") and not version:
-        yield Finding("environment", None, "a block", ABSENT)
-    for key in (*STRUCTURE, *(() if version else WORDS)):
+    newer = any(c["what"].startswith("versions.") for c in changed)
+    if again.get("environment") and not recorded.get("environment"):
+        why = "every refusal records where it was, so it was taken out"
+        yield Finding("environment", None, "a block", why)
+    for key in STRUCTURE:
         was, now = (told(r.get(key), r, salted) for r in (recorded, again))
         if key == "known":
             was, now = (_known(k, newer) for k in (was, now))
         pictured = False
-        for what, one, two in _leaves(key, was, now, version):
+        for what, one, two in _leaves(key, was, now):
             picture = what.startswith("diagnosis.picture")
-            if (one == two if exact else alike(one, two, version)) or (picture and pictured):
+            if (same(one, two) if exact else alike(one, two)) or (picture and pictured):
                 continue
             pictured |= picture  # the first of many
             yield Finding(what, one, two, why)
@@ -76,18 +63,27 @@ def told(value: Any, result: Mapping[str, Any], salted: bool = False) -> Any:
     return value
 
 
-def alike(one: Any, two: Any, version: bool = False) -> bool:
-    """Whether rounding explains it; of two sentences by different versions only that both say something."""
+def same(one: Any, two: Any) -> bool:
+    """Whether they are equal; of two sentences whether they say the same, or say it in other words."""
+    return bool(one == two) or (_spoken(one, two) and words(one) != words(two))
+
+
+def alike(one: Any, two: Any) -> bool:
+    """Whether rounding explains it; of two sentences in other words only that both say something."""
     if isinstance(one, str) and isinstance(two, str):
-        if version and " " in one and " " in two:
-            return True
-        return NUMBER.sub("#", one) == NUMBER.sub("#", two) and all(
+        if NUMBER.sub("#", one) != NUMBER.sub("#", two):
+            return _spoken(one, two)
+        return all(
             a == b or ((measured or not (a.isdigit() and b.isdigit())) and near(float(a), float(b)))
             for (a, measured), (b, _) in zip(_numbers(one), _numbers(two), strict=True)
         )
     if type(one) is type(two) is float:
         return near(one, two)
     return bool(one == two)
+
+
+def _spoken(one: Any, two: Any) -> bool:
+    return all(isinstance(text, str) and " " in text for text in (one, two))
 
 
 def near(one: float, two: float) -> bool:
@@ -110,17 +106,15 @@ def _known(block: Any, newer: bool) -> Any:
     return {**blocks, "elements": {e["name"]: e["digest"] for e in rows}}
 
 
-def _leaves(key: str, was: Any, now: Any, version: bool) -> Iterator[tuple[str, Any, Any]]:
-    """`what, recorded, found` of every leaf; what one side lacks is none. A key that only one version writes
-    claims nothing."""
+def _leaves(key: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """`what, recorded, found` of every leaf that the record claims."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
-        for inner in dict.fromkeys([*was, *now]):
-            if not version or (inner in was and inner in now):
-                yield from _leaves(f"{key}.{inner}", was.get(inner), now.get(inner), version)
+        for inner in was:
+            yield from _leaves(f"{key}.{inner}", was[inner], now.get(inner))
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for index, (one, two) in enumerate(zip(was, now), 1):
-            yield from _leaves(f"{key}.{index}", one, two, version)
+            yield from _leaves(f"{key}.{index}", one, two)
     elif isinstance(was, list) and isinstance(now, list):
         yield f"{key}: how many", len(was), len(now)
-    elif not (version and was is None):
+    else:
         yield key, was, now

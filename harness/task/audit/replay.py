@@ -16,7 +16,7 @@ from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
-from harness.task.audit import derivation, evaluation, rounding, tolerance, weights
+from harness.task.audit import derivation, evaluation, places, rounding
 from harness.task.audit.difference import FORMLESS, compare, formed, since, traces, turns
 from harness.task.audit.evidence import place_of, read, sealed
 from harness.task.audit.finding import Finding
@@ -24,9 +24,12 @@ from harness.task.audit.finding import Finding
 LIMIT = 3600  # seconds that a recorded run may take again, an evaluation for each prompt
 
 
-def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") -> dict[Path, Path]:
-    """Run the recorded configurations again in one fresh process: record -> new run folder, below
-    `folder/name`. `precision` runs each in another precision than it was recorded in."""
+def rerun(
+    cfg: Config, points: list[Path], folder: Path, root: Path, name: str = "again"
+) -> dict[Path, Path]:
+    """Run the sealed configurations again in one fresh process: record -> new run folder, below
+    `folder/name`. `precision` runs each in another precision than it was recorded in. root: of the record or the
+    sweep, all that it may read untyped."""
     jobs, targets, limit = [], {}, 0
     for point in points:
         result = read(point / "result.json")
@@ -37,14 +40,14 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
         targets[point] = folder / name / (point.name if len(points) > 1 else "run")
         jobs.append(
             {
-                "config": str((point / ".hydra" / "config.yaml").absolute()),
+                "config": read(point / records.NAME).get("config"),
                 "folder": str(targets[point].absolute()),
                 "threads": cfg.threads or (threads if usable else None),
                 "device": cfg.device,
                 **_decided(result),
                 "plugins": {"path": cfg.plugins.path, "trust": list(cfg.plugins.trust)},
                 "decrypt": cfg.decrypt,
-                **weights.job(cfg, point),
+                **places.job(point, root),
                 "dtype": rounding.other_precision(
                     str((result.get("environment") or {}).get("dtype"))
                 )
@@ -54,9 +57,15 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
         )
     write_json(folder / f"{name}.json", jobs)
     command = [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")]
-    here = {**os.environ, "PYTHONPATH": search_path()}
+    here = {**os.environ, "PYTHONPATH": search_path(), "HF_HUB_OFFLINE": "1"}
     try:
-        process = subprocess.run(command, env=here, capture_output=True, text=True, timeout=limit)
+        process = subprocess.run(
+            command,
+            env=here,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
     except subprocess.TimeoutExpired:
         raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
     if process.returncode:
@@ -105,18 +114,7 @@ def answered(point: Path, fresh: Path, exact: bool) -> Iterator[Finding]:
     """What of an evaluation's answers and table is not as in its second run."""
     was, now = _evaluation(point), _evaluation(fresh)
     if was and now:
-        yield from evaluation.differences(was, now, exact, derivation.ours(was.result))
-
-
-def left_out(point: Path, recorded: dict[str, Any], again: dict[str, Any]) -> dict[str, str]:
-    """What of a record by another version of the code is not compared: what -> why."""
-    if derivation.ours(recorded) and recorded.get("verdict") != "failed":
-        return {}
-    told = tolerance.told(recorded, again)
-    with suppress(*FORMLESS):  # which `reproduced` names
-        if was := _evaluation(point):
-            told |= evaluation.left_out(was)
-    return told
+        yield from evaluation.differences(was, now, exact)
 
 
 def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
@@ -134,11 +132,11 @@ def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
 
 
 def floors(
-    cfg: Config, points: dict[Path, Path], folder: Path
+    cfg: Config, points: dict[Path, Path], folder: Path, root: Path
 ) -> dict[Path, tuple[list[Finding], dict[str, float], dict[str, str]]]:
     """Keys, values and logits of each record and its second run (`points`), or their answers, number by
     number, within a floor that a third run in another precision measures; what it leaves out."""
-    third = rerun(cfg, list(points), folder, "precision")
+    third = rerun(cfg, list(points), folder, root, "precision")
     judged: dict[Path, tuple[list[Finding], dict[str, float], dict[str, str]]] = {}
     for point, fresh in points.items():
         was, now = _evaluation(point), _evaluation(fresh)

@@ -5,16 +5,15 @@ the checker: `task=audit run=AUDIT trusted=[AUDITOR.pub]` verifies the seal and 
 draws the conclusions again.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.pipeline.evaluation.record import FILES, Evaluation
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
-from harness.task.audit import derivation
 from harness.task.audit.bounds import LISTS, bounds
 from harness.task.audit.difference import compare, formed, since, turns
 from harness.task.audit.evaluation import differences
@@ -34,13 +33,8 @@ ELSEWHERE = (
     "compared within what this audit measured, and an error smaller than that cannot be told from rounding"
 )
 UNKEPT = (
-    "{points}: its snapshot was kept in memory or is gone, so recorded keys and values are compared by "
+    "{points}: its snapshot was kept in memory, lies outside of the record (snapshot=DIR names it) or is gone, so recorded keys and values are compared by "
     "their digests alone, and elsewhere, where other bits are honest, not at all"
-)
-UNDRAWN = (
-    "{points}: made by another version of the code or by one that it does not name, or drawn by another of Matplotlib or Jinja2, so its "
-    "page (report.html and its picture) is compared with its figures in its headline and its speeds "
-    "alone; an audit by that version compares it whole"
 )
 SEALED = "{points}: its snapshot is encrypted, so its id says nothing about its contents"
 DELETED = (
@@ -86,9 +80,6 @@ def unknown(
     unkept = [n for n, p in points.items() if p.get("kept") is False]
     if unkept:
         said.append(UNKEPT.format(points=", ".join(unkept)))
-    undrawn = [n for n, p in points.items() if p.get("drawn") is False]
-    if undrawn:
-        said.append(UNDRAWN.format(points=", ".join(undrawn)))
     if erased := [n for n, p in points.items() if p.get("deleted")]:
         said.append(DELETED.format(points=", ".join(erased)))
     alike = {}
@@ -108,10 +99,7 @@ def unknown(
 
 def uncompared(points: dict[str, dict[str, Any]]) -> list[str]:
     """What was not compared that another audit could, in a few words. points: from `kept`."""
-    pages = ["its page beyond the headline (other code or libraries drew it)"] * any(
-        p.get("drawn") is False for p in points.values()
-    )
-    return list(dict.fromkeys([*pages, *(w for p in points.values() for w in p["uncompared"])]))
+    return list(dict.fromkeys(what for p in points.values() for what in p["uncompared"]))
 
 
 def is_audit(folder: Path) -> bool:
@@ -155,7 +143,7 @@ def _point(
                 yield Finding(f"{name}: {place.name}", row.get("digest"), digest_bytes(data), why)
                 return
             if file.endswith(".json"):
-                results[which, file] = json.loads(data)
+                results[which, file] = foreign.parsed(data, foreign.Budget())
     one, two = (results.get((which, "result.json")) or {} for which in ("recorded", "again"))
     if not one or not two:
         yield Finding(f"{name}: evidence", "two results", "none", "nothing to draw it from")
@@ -165,7 +153,7 @@ def _point(
     if one.get("task") == two.get("task") == "evaluate" and "stages" not in {**one, **two}:
         was, now = (_evaluation(folder, entry, which, results) for which in ("recorded", "again"))
         exact = not any(c["decisive"] for c in changed)
-        findings += formed(differences(was, now, exact, derivation.ours(one)))
+        findings += formed(differences(was, now, exact))
     findings += turns(*(results.get((which, "chat.json")) or [] for which in ("recorded", "again")))
     said = {r.get("what") for r in rows if r.get("point") in (None, name)}
     for finding in findings:

@@ -1,13 +1,13 @@
 """What a tracking server says of a record, of its cells and of a sweep, beside what the record gives.
 
-Whatever the server was told is derived again and compared. A person may rename a run there, describe it, and
-add what they like: that is noted, and differs only where it claims another outcome than the record's. What a
-server does not hold claims nothing.
+The facts that the server was told are derived again and compared. A person may rename a run there, describe it, and
+add what they like: that differs only where it claims another outcome than the record's. What a server does not hold
+claims nothing.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -15,17 +15,14 @@ from typing import Any
 
 from harness import machine
 from harness.config import Config
-from harness.config.tracking import USUAL
 from harness.pipeline.finish import shown
-from harness.report.audit.page import OTHER
 from harness.report.names import folder as called
-from harness.report.sweep import earlier
 from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
-from harness.task.audit import copies, derivation, tracking
+from harness.task.audit import copies, tracking
 from harness.task.audit.finding import Finding
-from harness.task.audit.source import Run, ask, lookup, mlflow_of, read, search
+from harness.task.audit.source import Run, ask, lookup, mlflow_of, search
 from harness.task.audit.tracking import Told
-from harness.track import contents, description, parent, reader
+from harness.track import contents, parent, reader
 from harness.track.totals import BEST, OWN
 
 # where a run lies and who made it: a record may be moved
@@ -42,13 +39,10 @@ CLAIM = re.compile(
     r"|contains \d[\d.]*(?: to \d[\d.]*)?|(?:\d[\d.]*% to )?\d[\d.]*% right"
     r"|\b(?:\d+|none) of \d+ safe\b|\bno safe choice\b"
 )
-COMPARISON = re.compile(r"\*\*\[(?:Compare|Open) .*\n+")  # links to other runs that there were
-PICTURE = re.compile(r"!\[divergence per step\]\(\S*\)")  # which a chat has not
-STORE = re.compile(r"(?<=run=[0-9a-f]{32}) (?:'runs_dir=[^']*'|runs_dir=[^\s`]+)")
 ENDED = {"FINISHED", "FAILED"}
 LARGEST = 1e308  # what a server makes of infinity, which no record holds
 UNREAD = "its run in MLflow"
-WORDS = "the words of its outcome in MLflow"
+WORDS = ("outcome", "conclusion", "reason")  # tags that are no facts
 
 
 @dataclass
@@ -102,19 +96,15 @@ def point(
     if not result:  # each of its figures would be another, for one reason that is named
         seen.left[UNREAD], seen.looked = "its result.json cannot be read", True
         return
-    ours = derivation.ours(result)
     if all(run["deleted"] for run in runs):
         seen.deleted.append(called(folder.name) if contents.in_sweep(folder) else shown(folder))
     for run in runs:
-        made = tracking.run(folder, result, run, _theres(cfg, record))
+        made = tracking.run(folder, result)
         if "verdict" not in run["tags"] and "verdict" in made.tags:
             why = "the tracking store holds no verdict for this record"
             yield Finding("mlflow: verdict", made.tags["verdict"], None, why)
-        if "sweep" in run["tags"] and not contents.in_sweep(folder):
-            made = replace(made, notes=[])  # the point alone, without what its sweep varied
-            run["name"] = None if _claims(run["name"]) <= _claims(made.name) else run["name"]
-        yield from _run(cfg, run, made, seen, ours)
-        yield from _cells(cfg, run, tracking.cells(folder, result), seen, ours)
+        yield from _run(cfg, run, made, seen)
+        yield from _cells(cfg, run, tracking.cells(folder, result), seen)
         yield from copies.of_run(cfg, run["id"], folder, seen)
 
 
@@ -124,22 +114,13 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
     done = [p for p in points if (p / "result.json").is_file()]
     if not run or not done:
         return
-    results = [read(p / "result.json") for p in done]
-    record = read(done[0] / "record.json")
     seen.deleted += ["the sweep"] * run["deleted"]
-    ours, theres = all(map(derivation.ours, results)), _theres(cfg, record)
-    found = list(_run(cfg, run, tracking.sweep(folder, done, run, theres), seen, ours))
-    if found and not ours:
-        with earlier.without():
-            made = tracking.sweep(folder, done, run, theres)
-            before = list(_run(cfg, run, made, replace(seen, left={}, notes=[]), ours))
-        found = min(found, before, key=len)
-    yield from found
+    yield from _run(cfg, run, tracking.sweep(folder, done, run), seen)
     yield from copies.of_sweep(cfg, run["id"], folder, seen)
 
 
-def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = "") -> Iterator[Finding]:  # fmt: skip
-    """One run beside what its record gives. ours: this very version made the record. of: which cell it is."""
+def _run(cfg: Config, run: Run, made: Told, seen: Seen, of: str = "") -> Iterator[Finding]:
+    """One run beside what its record gives. of: which cell it is."""
     seen.runs += 1
     what = f"mlflow: {of}: " if of else "mlflow: "
     tags = run["tags"]
@@ -147,28 +128,24 @@ def _run(cfg: Config, run: Run, made: Told, seen: Seen, ours: bool, of: str = ""
         there = tags.get(key)
         if key in PLACE or key.startswith("mlflow.") or there is None or there == value:
             continue
-        if not ours and there == made.before.get(key):
-            continue
-        if key == "outcome" and not ours and _claims(there) <= _claims(made.claims(value)):
-            seen.left[WORDS] = f"'{there}'; this version says '{value}'"
+        if key in WORDS and _claims(there) <= _claims(value):
             continue
         yield _tag(what, key, value, there)
-    for key in RESULT if ours else ():
+    for key in RESULT:
         if key in tags and key not in made.tags:
             yield _tag(what, key, None, tags[key])
     for key, value in made.params.items():
         there = run["params"].get(key)
-        older = not ours and there == made.before.get(key)
-        if there is not None and there != value and not older:
+        if there is not None and there != value:
             why = f"MLflow's parameter {key} is '{there}', the record gives '{value}'"
             yield Finding(f"{what}parameter {key}", value, there, why)
-    yield from _metrics(cfg, run, made, what, ours)
+    yield from _metrics(cfg, run, made, what)
     # a sweep that could not go on is marked as failed, whatever its points came to
     marks = {"FINISHED"} if "kind" in made.tags else ENDED
-    if ours and made.status and run["status"] in marks - {made.status}:
+    if made.status and run["status"] in marks - {made.status}:
         why = f"MLflow marks the run as {run['status']}, the record gives {made.status}"
         yield Finding(f"{what}status", made.status, run["status"], why)
-    yield from _written(run, made, seen, what, ours)
+    yield from _written(run, made, what)
 
 
 def _tag(what: str, key: str, value: str | None, there: str) -> Finding:
@@ -177,12 +154,11 @@ def _tag(what: str, key: str, value: str | None, there: str) -> Finding:
     return Finding(f"{what}{key}", value, there, why)
 
 
-def _metrics(cfg: Config, run: Run, made: Told, what: str, ours: bool) -> Iterator[Finding]:  # fmt: skip
+def _metrics(cfg: Config, run: Run, made: Told, what: str) -> Iterator[Finding]:
     for key, values in made.metrics.items():
         there = run["metrics"].get(key)
         last = values[max(values)]
-        older = not ours and there == made.sizes.get(key)
-        if there is None or older or not isfinite(last):
+        if there is None or not isfinite(last):
             continue
         found = [(max(values), there)]
         if len(values) > 1:
@@ -194,46 +170,22 @@ def _metrics(cfg: Config, run: Run, made: Told, what: str, ours: bool) -> Iterat
                 why = f"MLflow's metric {key} is {value:.6g}{at}, the record gives {values.get(step, 'none')}"
                 yield Finding(f"{what}{key}", values.get(step), value, why)
                 break
-    for key, value in run["metrics"].items() if ours else ():
+    for key, value in run["metrics"].items():
         if key in FIGURES and key not in made.metrics and abs(value) < LARGEST:
             why = f"MLflow's metric {key} is {value:.6g}, the record gives none"
             yield Finding(f"{what}{key}", None, value, why)
 
 
-def _written(run: Run, made: Told, seen: Seen, what: str, ours: bool) -> Iterator[Finding]:
+def _written(run: Run, made: Told, what: str) -> Iterator[Finding]:
     """Its name and its description, which a person may write anew, but not to claim another outcome."""
     name, note = run["name"], run["tags"].get("mlflow.note.content")
-    if name is not None and name != made.name:
-        if _claims(name) <= _claims(made.claims(made.name)):
-            renamed = f"renamed in MLflow to '{name}'; it was recorded as '{made.name}'"
-            seen.notes += [renamed] * ours
-        else:
-            why = f"MLflow's name of the run is '{name}', the record gives '{made.name}'"
-            yield Finding(f"{what}name", made.name, name, why)
-    if note is None:
-        return
-    bold = re.match(r"\*\*(.*?)\*\*", note)
-    if bold and not _claims(bold[1]) <= _claims(made.claims(made.word)):
+    if name is not None and not _claims(name) <= _claims(made.name):
+        why = f"MLflow's name of the run is '{name}', the record gives '{made.name}'"
+        yield Finding(f"{what}name", made.name, name, why)
+    bold = re.match(r"\*\*(.*?)\*\*", note or "")
+    if bold and not _claims(bold[1]) <= _claims(made.word):
         why = f"MLflow's description says '{bold[1]}', the record gives '{made.word}'"
         yield Finding(f"{what}description", made.word, bold[1], why)
-    elif (
-        ours
-        and made.notes
-        and description.CUT not in note
-        and not any(_same(note, n) for n in made.notes)
-    ):
-        seen.notes.append(f"its description in MLflow {OTHER}: {made.name}")
-
-
-def _same(note: str, made: str) -> bool:
-    return _plain(note) == _plain(made)
-
-
-def _plain(note: str) -> list[str]:
-    """Its words, without links to other runs, the picture and where the store of an audit lies."""
-    for part in (COMPARISON, PICTURE, STORE):
-        note = part.sub("", note)
-    return note.split()
 
 
 def _claims(text: str | None) -> set[str]:
@@ -242,7 +194,7 @@ def _claims(text: str | None) -> set[str]:
     return claimed | {c.split()[-1] for c in claimed if c[0].isdigit()}
 
 
-def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen, ours: bool) -> Iterator[Finding]:
+def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen) -> Iterator[Finding]:
     """The runs below that of an evaluation: each is known by what its cell is."""
     if not cells:
         return
@@ -253,7 +205,7 @@ def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen, ours: bool) -
         place = tuple(run["tags"].get(key) for key in CELL)
         if place in mine:
             there.add(place)
-            yield from _run(cfg, run, mine[place], seen, ours, of=mine[place].name)
+            yield from _run(cfg, run, mine[place], seen, of=mine[place].name)
         elif None not in place:
             why = "MLflow shows a cell below the evaluation that the record does not have"
             yield Finding(f"mlflow: {run['name']}", None, " ".join(map(str, place)), why)
@@ -262,11 +214,3 @@ def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen, ours: bool) -
         seen.left[f"{machine.many(len(gone), 'cell')} in MLflow"] = (
             f"no run there: {', '.join(gone)}"
         )
-
-
-def _theres(cfg: Config, record: dict[str, Any]) -> list[str]:
-    """The server and the experiment that a description may have been ended with."""
-    track = (record.get("config") or {}).get("track") or {}
-    uris = [track.get("uri"), cfg.track.uri, None]
-    places = [str(track.get("experiment", USUAL)), cfg.track.experiment]
-    return [description.there(uri, place) for uri in uris for place in places]

@@ -1,11 +1,11 @@
 """What an audit reads: JSON of a record, and runs of the tracking store that it was started with."""
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.config import Config
 from harness.errors import Unreachable
 from harness.snapshot import record as records
@@ -17,7 +17,7 @@ Run = dict[str, Any]  # as `reader.of` gives it
 def read(path: Path, kind: type = dict) -> Any:
     """The JSON in `path`; an empty `kind` where there is none."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = foreign.read_json(path)
     except (OSError, ValueError):
         return kind()
     return document if isinstance(document, kind) else kind()

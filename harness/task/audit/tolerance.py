@@ -1,9 +1,9 @@
-"""What follows from a run beside its second run, where the bits may differ: in another environment, or by
-another version of the code.
+"""What follows from a run beside its second run: repeated to the bit, or where the bits may differ, as near as another
+environment leaves it.
 
 Names, flags, counts and lengths are the same wherever it runs. A measured error is not, but no order of
-the same sums moves it far, and bytes that were stored differ by what a header says of versions. Words
-another version of the code may choose otherwise: those are told apart (`uncompared`), not judged.
+the same sums moves it far, and bytes that were stored differ by what a header says of versions. Sentences
+are no facts: of two that have the same words the figures are compared.
 """
 
 import re
@@ -11,17 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.compare.conclusion import speed
 from harness.compare.soundness import FACTOR as SPREAD
-from harness.task.audit import refusal
-from harness.task.audit.derivation import concluded, words
+from harness.task.audit.derivation import claims, words
 from harness.task.audit.finding import Finding
 
 HEADERS = 0.05  # of the bytes stored
 NOTHING = 2.0**-48  # nats; of a sum of probabilities in float64
-TIMES = 4.0  # two speeds that lie further apart are worth a word
+TIMED = re.compile(r"x[\d.]+ |[\d.]+ m?s\b|budget_s=\d+")  # what a sentence says of time
 DIGEST = re.compile("[0-9a-f]{64}")
 WHY = f"further from the second run than a factor of {SPREAD:.0f}, within which rounding leaves an error"
+SAID = "the sentence says this, and no figure of the record gives it"
 COUNTED = "the same wherever it runs, and not what the second run says"
 STORED = f"the second run stores another amount, by more than {HEADERS:.0%}"
 # counts that jump where a logit is near 0, what follows from the other figures, what a machine can serve
@@ -39,24 +38,34 @@ class Apart:
 
 
 def leaves(
-    recorded: Mapping[str, Any], again: Mapping[str, Any], apart: Apart, version: bool
+    recorded: Mapping[str, Any], again: Mapping[str, Any], apart: Apart, same: bool, why: str
 ) -> Iterator[Finding]:
-    """Every leaf that is not what the second run says, nor what rounding makes of it.
-
-    version: another version of the code made the record.
-    """
+    """Every leaf that is not what the second run says, nor what rounding makes of it. same: nothing decides the bits
+    otherwise, so every leaf is repeated; why: what to say where one is not."""
     scale = _scale(again)
-    for key, was, now in _pairs(recorded, again, apart, version):
-        if isinstance(was, str) and isinstance(now, str):
-            yield from _string(key, was, now, recorded, again, version)
+    for key, was, now in _pairs(recorded, again, apart, same):
+        if isinstance(was, str) and isinstance(now, str) and " " in was and " " in now:
+            if words(was) != words(now):  # which claim nothing but their figures
+                said = claims(_timeless(was), now, recorded)
+                yield from (Finding(key, claim, own, SAID) for claim, own in said)
+            elif same and _timeless(was) != _timeless(now):
+                yield Finding(key, was, now, why)
+        elif same:
+            if was != now:
+                yield Finding(key, was, now, why)
+        elif isinstance(was, str) and isinstance(now, str):
+            if was != now and not (DIGEST.fullmatch(was) and DIGEST.fullmatch(now)):
+                yield Finding(key, was, now, COUNTED)
         elif type(was) is type(now) is int and key.endswith("bytes"):
             if abs(was - now) > HEADERS * now:
                 yield Finding(key, was, now, STORED)
         elif not (_number(was) and _number(now) and float in (type(was), type(now))):
             if was != now:
                 yield Finding(key, was, now, COUNTED)
-        elif not (version and key.endswith(".bound")) and not _near(key, was, now, scale, again):
+        elif not _near(key, was, now, scale, again):
             yield Finding(key, was, now, WHY)
+    if same:
+        return
     yield from _curves(recorded.get("curves") or {}, again.get("curves") or {}, scale)
     was, now = (r.get("mutation") or {} for r in (recorded, again))
     kept = [m.get("digest_before") == m.get("digest_after") for m in (was, now)]
@@ -66,82 +75,31 @@ def leaves(
         )
 
 
-def uncompared(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, str]:
-    """What of a record by another version of the code is not compared: what -> its words and ours."""
-    said, derived = recorded.get("conclusion"), concluded(recorded)
-    told = {}
-    if words(said) != words(derived):
-        told["the words of its sentence"] = (
-            f'"{said}"; of its figures this version says "{derived}"'
-        )
-    was, now = recorded.get("reason"), again.get("reason")
-    bare = [refusal.told(str(r.get("reason")), r) for r in (recorded, again)]
-    if words(bare[0]) != words(bare[1]):  # a run that failed speaks of its own folder
-        told["the words of its reason"] = f'"{was}"; the second run says "{now}"'
-    rows = list(zip(*((r.get("soundness") or {}).get("paths") or [] for r in (recorded, again))))
-    if any(one.get("path") != two.get("path") for one, two in rows):
-        told["the names of its plain paths"] = "; ".join(str(one.get("path")) for one, _ in rows)
-    if any(not _close(one["bound"], two["bound"], 0.0, False) for one, two in rows):
-        told["the bounds of its plain paths"] = "what rounding explains, as that version derived it"
-    missing = {key for key in again if key not in recorded}
-    for key, block in again.items():
-        beside = recorded.get(key)
-        if isinstance(block, Mapping) and isinstance(beside, Mapping) and key != "environment":
-            missing |= {f"{key}.{inner}" for inner in block.keys() - beside.keys()}
-    if missing := missing - {"mlflow", "exit_code", "next", "code"}:
-        names = sorted(
-            {key for key in missing if key.partition(".")[0] not in missing}
-            | (missing & again.keys())
-        )
-        told[f"what it does not say ({', '.join(names)})"] = "that version did not record it"
-    speeds = [speed(r, 0.0) for r in (recorded, again)]
-    if all(speeds):
-        slow, fast = sorted(_ratio(s) for s in speeds)
-        if fast > TIMES * slow:
-            told["its times"] = f"{speeds[0]}, the second run {speeds[1]}"
-    return told
-
-
-def told(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> dict[str, str]:
-    """`uncompared`, of a record that may have any form: one that has another is a difference by itself."""
-    try:
-        return uncompared(recorded, again)
-    except (AttributeError, TypeError, KeyError, ValueError):
-        return {}
-
-
 def _pairs(
-    was: Any, now: Any, apart: Apart, version: bool, key: str = ""
+    was: Any, now: Any, apart: Apart, same: bool, key: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """`(key, recorded, found)` of the leaves that both sides may have, lists element by element."""
+    """`(key, recorded, found)` of the leaves that a record claims, lists element by element. What the second run alone
+    has came later."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
-        for inner in dict.fromkeys([*was, *now]):
+        for inner in was:
             name = f"{key}.{inner}" if key else str(inner)
-            if name in apart.keys or name.endswith(apart.endings) or FREE.fullmatch(name):
+            free = not same and FREE.fullmatch(name)
+            if name in apart.keys or name.endswith(apart.endings) or free:
                 continue
-            if inner in was and inner in now:
-                yield from _pairs(was[inner], now[inner], apart, version, name)
-            elif inner in was and key and was[inner] is not None:
+            if inner in now:
+                yield from _pairs(was[inner], now[inner], apart, same, name)
+            elif key and was[inner] is not None:
                 yield name, was[inner], None
-            elif inner in now and not version and now[inner] is not None:
-                yield name, None, now[inner]
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for index, (one, two) in enumerate(zip(was, now)):
-            yield from _pairs(one, two, apart, version, f"{key}[{index}]")
+            yield from _pairs(one, two, apart, same, f"{key}[{index}]")
     else:
         yield key, was, now
 
 
-def _string(
-    key: str, was: str, now: str, recorded: Any, again: Any, version: bool
-) -> Iterator[Finding]:
-    """Choices are the same; sentences too, but for their figures, where the same code says them."""
-    if DIGEST.fullmatch(was) and DIGEST.fullmatch(now):
-        return  # of bits
-    spoken = " " in was and " " in now
-    free = version or recorded.get("verdict") != again.get("verdict")
-    if was != now and not (spoken and (free or words(was) == words(now))):
-        yield Finding(key, was, now, COUNTED)
+def _timeless(text: str) -> str:
+    """What a sentence says but of time."""
+    return TIMED.sub("#", text)
 
 
 def _curves(recorded: Any, again: Any, scale: float) -> Iterator[Finding]:
@@ -198,11 +156,3 @@ def _mean(curve: Sequence[Any]) -> float:
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _ratio(said: str) -> float:
-    """`2.0 times slower ...` as how many times faster; 1 of `about as fast ...`."""
-    if "times" not in said:
-        return 1.0
-    much, _, which, *_ = said.split()
-    return float(much) if which == "faster" else 1 / float(much)

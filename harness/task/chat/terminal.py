@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from harness import interrupt
+from harness.errors import printable
 
 PROMPT = "> "
-PLAIN = {"\n", "\t"}
 
 
 class Terminal:
@@ -46,7 +46,7 @@ class Terminal:
         """A piece of the answer. What could play tricks on a terminal is shown, not sent."""
         piece = piece if self._begun else piece.lstrip()
         self._begun = self._begun or bool(piece)
-        self._out("".join(c if c.isprintable() or c in PLAIN else repr(c)[1:-1] for c in piece))
+        self._out(printable(piece, layout=True))
 
     def end(self) -> None:
         """The answer is over."""
@@ -56,6 +56,7 @@ class Terminal:
     def tell(self, text: str) -> None:
         """One line about the chat, which nobody said."""
         sys.stdout.flush()
+        text = printable(text, layout=True)
         sys.stderr.write(f"\x1b[2m{text}\x1b[0m\n" if self._faint else f"{text}\n")
         sys.stderr.flush()
 

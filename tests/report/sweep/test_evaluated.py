@@ -4,7 +4,6 @@ import json
 
 from harness.report.sweep import cells, evaluated, search, seeds, summary, variation
 from harness.report.sweep import page as pages
-from harness.task.audit import wording
 from harness.track.totals import totals
 
 FULL = ("none", 1.0, 1.0, 400_000, 0.0)
@@ -43,9 +42,6 @@ def test_the_smallest_safe_cell_of_all_points_is_best(tmp_path) -> None:
     assert sentence.startswith(
         "Smallest safe choice, as far as 4 prompts can tell: none but the full cache in 1, keydiff 50% in 1"
     )
-    once = sentence.replace(", as far as 4 prompts can tell", "")
-    assert wording.older([sentence], once, rows) == once
-    assert wording.older([sentence], once.replace("50%", "25%"), rows) == sentence
     head, _, *lines = table.splitlines()
     assert head == "| folder | task.prunes | cell | safe | right | K/V | KL (nats) |"
     assert lines[0] == "| 0 | [snapkv] | snapkv 25% | no | 50% | 97.7 KiB | 0.5 |"
@@ -92,8 +88,6 @@ def test_a_point_that_failed_is_told_and_points_asked_other_things_have_no_one_b
     asked = [{**row, "model": model} for row, model in zip(grid, ("tiny", "gpt2"))]
     (words, _, _, best) = said(tmp_path, asked)[1]
     assert words == "2 of 2 safe: keydiff 50% in each" and best == ""
-    assert wording.unnamed(words) == "2 of 2 safe", "as older versions told it"
-    assert wording.unnamed("2 of 3 safe: knorm 25% 100% right").endswith("knorm 25% 100% right")
 
 
 def test_one_choice_under_every_seed_is_best_and_has_the_medians(tmp_path) -> None:
@@ -108,7 +102,6 @@ def test_one_choice_under_every_seed_is_best_and_has_the_medians(tmp_path) -> No
     assert marked == alike == ["2", "3"] and "**3** (best)" in table
     figures = {k: v for k, v, _ in totals(rows, evaluated.sought(rows, {}), (), best, alike)}
     assert (figures["best/contains"], figures["best/kv_bytes"]) == (1, 100_002.5)
-    assert wording.unnamed(words, True) == "2 of 4 safe", "as older versions told it"
     assert "(best)" not in summary.markdown(rows, {}, each=True), "as they did"
     other = [*grid[:2], *(row | {"task.prunes": "[random]"} for row in grid[:2])]
     assert said(tmp_path, other)[1][0] == "none of 4 safe, 25% to 50% right at most"

@@ -6,7 +6,6 @@ from sweeps import drawn, marked, points
 
 from harness.report.sweep import baseline, choice, overall, summary, variation
 from harness.report.sweep import page as sweep
-from harness.task.audit import wording
 
 
 def test_the_best_point_is_marked_once_by_answer_then_verdict_then_bytes(tmp_path):
@@ -284,16 +283,13 @@ def test_points_with_other_tokens_are_chosen_by_how_near_they_are_and_never_call
     assert marked(page) == ["0"] and first in page
     assert ' best nearest">' in page and ' best">' not in page, "as the sentence calls it"
     now = summary.markdown(rows, {})
-    once = wording.once_best(now, rows, ["prune", "prune.ratio", "quantize"])
-    assert "| **0** (nearest) |" in now and "| **0** (best) |" in once
+    assert "| **0** (nearest) |" in now
     assert "Of points with other tokens than the full cache" in page.partition("How the best is chosen")[2]  # fmt: skip
     seeds = points(*({"prune": p, "kl_mean": k, "seed": str(s)}
                      for p, *ks in (("a", 0.1, 0.6), ("b", 0.2, 0.55)) for s, k in enumerate(ks)))  # fmt: skip
     seeds += [{**rows[3], "prune": "c", "point": f"{s}c", "seed": s} for s in "01"]  # refused
     said = summary.told(seeds, {})[1]
     assert said.startswith("The nearest over 2 values of seed: prune=a ("), said
-    before = said.replace("nearest over", "best over")
-    assert wording.older([said], before, seeds) == before
     control = points(*({"prune": p, "kl_mean": k} for p, k in (("random", 0.1), ("a", 0.5), ("b", 0.9))))  # fmt: skip
     control[2] |= {"verdict": "drifted", "exit_code": 1}
     said = summary.told(control, {})[1]

@@ -309,16 +309,6 @@ def rounded(line: Row) -> None:
     line["nll"] *= 1 + 2**-25
 
 
-def test_a_page_of_other_answers_is_named(copy) -> None:
-    result = record.read(copy / "result.json")
-    page = (copy / "report.html").read_text("utf-8")
-    files = ("result.json", "record.json", "evaluate.json", "answers.jsonl")
-    assert all(f'<a href="{name}">{name}</a>' in page for name in files)
-    assert list(derivation.page(copy, result)) == []
-    answers(right)(copy)
-    assert [f.what for f in derivation.page(copy, result)] == ["report.html"]
-
-
 @pytest.mark.parametrize(
     "reason, claim",
     [
@@ -333,16 +323,6 @@ def test_a_page_of_other_answers_is_named(copy) -> None:
 def test_a_sentence_of_another_version_claims_no_other_figures(runs, copy, reason, claim) -> None:
     said(copy, reason)
     now = of(runs[1] / "again" / "run")
-    named = list(evaluation.differences(of(copy), now, exact=False, ours=False))
+    named = list(evaluation.differences(of(copy), now, exact=False))
     assert {f.what for f in named} <= {"reason"}
     assert [f.recorded for f in named][:1] == [claim] * bool(claim)
-
-
-def test_another_version_draws_its_own_intervals_which_is_told(runs, copy) -> None:
-    rows(low=0.001)(copy)
-    result = record.read(copy / "result.json")
-    result["environment"]["code"] = "of another time"
-    assert "its intervals" in replay.left_out(copy, result, result)
-    now = of(runs[1] / "again" / "run")
-    assert list(evaluation.differences(of(copy), now, exact=False, ours=False)) == []
-    assert list(evaluation.differences(of(copy), now, exact=False, ours=True))

@@ -3,16 +3,22 @@ counter until none is left; who finds none waits until the last is done, and goe
 What is summed in which order depends on the shapes alone, so any number of threads gives the same bits.
 
 The task is int64 `[1 + phases + entries, FIELDS]`. Imported only when first needed: compiling takes
-seconds, once; the code is then kept in Numba's own cache beside this file.
+up to a minute, once, in a process of its own; the code is then kept in Numba's own cache beside this file.
 """
 
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, float32, float64, int64, types, uint16, void
+from numba import carray, float32, float64, int64, types, uint16, void
+from numba.core.caching import FunctionCache
+from numba.core.ccallback import CFunc
 
 from harness.attention.kernels.cpu import layout as p
 from harness.attention.kernels.cpu.arithmetic import (
@@ -38,10 +44,31 @@ _NUMBERS = {"float32": float32, "bfloat16": uint16}
 _PATIENCE = 2000  # looks at a counter before the core is offered to somebody else
 
 
+class Filled(FunctionCache):
+    """Numba's cache of one function. Where it lacks the code, another process compiles it.
+
+    Where a function is compiled, each helper exists twice: optimized by itself, and again inside its
+    caller. The loader keeps whichever comes first, and sums that may be reordered get other last bits
+    than from the stored code, which has the second kind alone. So all read what is stored.
+    """
+
+    kind = ""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        if (found := super().load_overload(sig, target_context)) is not None:
+            return found
+        paths = [str(Path(__file__).resolve().parents[4]), os.environ.get("PYTHONPATH")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        code = f"from {__name__} import FunctionCache, runner; runner({self.kind!r}, FunctionCache)"
+        with suppress(OSError):  # no process can be started: it is compiled here
+            subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+        return super().load_overload(sig, target_context)
+
+
 @cache
-def runner(kind: str) -> Any:
+def runner(kind: str, stored: type[FunctionCache] = Filled) -> Any:
     """The C function `void (int64_t *)` for programs whose weights and K/V are of `kind`: 'float32' or
-    'bfloat16' (as bits)."""
+    'bfloat16' (as bits). stored: the cache that it is read from and written to."""
     number, made_from = _NUMBERS[kind], _sources()
 
     def run(task):
@@ -74,11 +101,12 @@ def runner(kind: str) -> Any:
                 if looks % _PATIENCE == 0:
                     stand_aside()
 
-    signature = void(types.CPointer(int64))
-    try:
-        return cfunc(signature, cache=True, error_model="numpy")(run)
-    except RuntimeError:  # nowhere to write the cache
-        return cfunc(signature, error_model="numpy")(run)
+    made: Any = CFunc(run, ((types.CPointer(int64),), void), {}, {"error_model": "numpy"})
+    with suppress(RuntimeError):  # nowhere to write the cache
+        made._cache = stored(run)
+        made._cache.kind = kind
+    made.compile()
+    return made
 
 
 def _sources() -> str:
