@@ -48,7 +48,7 @@ class Budget:
 
 
 @contextmanager
-def opening(what: str, remedy: str = "") -> Iterator[None]:
+def opening(what: str, how: str = "cannot be read") -> Iterator[None]:
     """Whatever goes wrong inside is the file's fault: InputProblem, in one line. what: names it."""
     try:
         yield
@@ -57,7 +57,7 @@ def opening(what: str, remedy: str = "") -> Iterator[None]:
     except Exception as problem:  # a library raises anything for a file that was made to harm
         said = getattr(problem, "strerror", None) or str(problem).strip() or type(problem).__name__
         line = printable(said.splitlines()[0][:LONG]).rstrip(".")
-        raise InputProblem(f"{what} cannot be read: {line}.{remedy and ' '}{remedy}") from problem
+        raise InputProblem(f"{what} {how}: {line}.") from problem
 
 
 def opened(path: Path) -> BinaryIO:
