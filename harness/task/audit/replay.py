@@ -56,14 +56,7 @@ def rerun(cfg: Config, points: list[Path], folder: Path, name: str = "again") ->
     command = [sys.executable, "-m", "harness.cli.replay", str(folder / f"{name}.json")]
     here = {**os.environ, "PYTHONPATH": search_path()}
     try:
-        process = subprocess.run(
-            command,
-            env=here,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            stdin=subprocess.DEVNULL,
-        )
+        process = subprocess.run(command, env=here, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
     if process.returncode:
