@@ -5,6 +5,7 @@ is a ValueError here; `opening` makes one line of it.
 """
 
 import json
+import mmap
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from harness.errors import HarnessError, InputProblem, printable
 
@@ -47,7 +48,7 @@ class Budget:
 
 
 @contextmanager
-def opening(what: str, remedy: str = "") -> Iterator[None]:
+def opening(what: str, how: str = "cannot be read") -> Iterator[None]:
     """Whatever goes wrong inside is the file's fault: InputProblem, in one line. what: names it."""
     try:
         yield
@@ -56,17 +57,31 @@ def opening(what: str, remedy: str = "") -> Iterator[None]:
     except Exception as problem:  # a library raises anything for a file that was made to harm
         said = getattr(problem, "strerror", None) or str(problem).strip() or type(problem).__name__
         line = printable(said.splitlines()[0][:LONG]).rstrip(".")
-        raise InputProblem(f"{what} cannot be read: {line}.{remedy and ' '}{remedy}") from problem
+        raise InputProblem(f"{what} {how}: {line}.") from problem
+
+
+def opened(path: Path) -> BinaryIO:
+    """A plain file, for reading: never a pipe or a device. Raises OSError, ValueError."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(f"{path.name} is not a plain file")
+    return file
 
 
 def content(path: Path, budget: Budget) -> bytes:
-    """All of a plain file: never of a pipe or a device. Raises OSError, ValueError."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError(f"{path.name} is not a plain file")
-        budget.spend(nbytes=found.st_size)
-        return file.read(found.st_size)
+    """All of a plain file. Raises OSError, ValueError."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        budget.spend(nbytes=size)
+        return file.read(size)
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """All of a plain file that is not empty, read where it is looked at; what is written there never reaches the
+    file. Raises OSError, ValueError."""
+    with opened(path) as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
 def parsed(data: bytes | str, budget: Budget, **hooks: Any) -> Any:

@@ -25,6 +25,8 @@ LEVEL = {
     "variants": 1,
     "blame": 0.75,
     "contract": 0.5,
+    "confined": 0,
+    "folder": 3,
     "foreign": 0.5,
     "keys": 0.5,
     "shipped": 0,

@@ -8,6 +8,7 @@ the job's folder, nothing is read outside the record but `places` and `model`, a
 """
 
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ def main(jobs: Path) -> int:
     """Run every job; each leaves its `result.json`, an unreadable config too."""
     from harness.task import dispatch
 
+    sys.stdin = Path(os.devnull).open()  # nobody is asked what a record makes a library ask
     for job in json.loads(jobs.read_text("utf-8")):
         folder = Path(job["folder"])
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,8 +58,8 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.runs_dir = job["folder"]
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
-    cfg.sign = cfg.encrypt = None  # nor does the auditor sign for it
-    cfg.decrypt = job.get("decrypt")  # whose key also encrypts what is written again
+    key = job.get("decrypt")  # of the auditor, who also encrypts with it what is written again, and signs nothing
+    cfg.sign, cfg.encrypt, cfg.decrypt = None, key, key if cfg.decrypt else None
     cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
     from harness.snapshot.record import AUDITED
 

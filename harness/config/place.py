@@ -13,6 +13,7 @@ from harness import machine
 from harness.config import moved, utf8
 from harness.config.schema import Config, ModelConfig
 from harness.errors import ConfigProblem, InputProblem, printable
+from harness.foreign import read_json
 
 FOLDERS, FILES = ("snapshot", "a", "b"), ("foreign", "prompt.path", "model.path")
 CALLED = {"foreign": "from"}
@@ -203,7 +204,7 @@ def _positions(model: ModelConfig) -> int | None:
     if declared is None:
         folder = moved.place(model.path) if model.path else ASSETS / str(model.id)
         try:
-            declared = json.loads((folder / "config.json").read_text("utf-8"))
+            declared = read_json(folder / "config.json")
         except (OSError, ValueError):  # who loads it finds out
             return None
     if not isinstance(declared, dict):

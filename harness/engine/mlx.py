@@ -11,10 +11,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-from harness import extras
+from harness import extras, folder
 from harness.engine.base import ALONE, Answer, Composition, Engine, Prompt
 from harness.engine.local import answer, in_chunks
 from harness.errors import ConfigProblem, InputProblem
+from harness.foreign import opening
 
 WHOLE = 2048  # tokens of a prefill at once, mlx-lm's own choice
 BEYOND = 8  # tokens read too far, to be trimmed
@@ -37,7 +38,11 @@ class Mlx(Engine):
             raise ConfigProblem(f"engine.options: mlx knows {known}, not {others}.")
         from mlx_lm import utils
 
-        self._model, self._config = utils.load_model(Path(path).expanduser())
+        with (
+            opening(f"engine.model={path}", "cannot be loaded"),
+            folder.opened(Path(path).expanduser()),
+        ):
+            self._model, self._config = utils.load_model(Path(path).expanduser())
         import mlx.core as mx
 
         half = {mx.bfloat16: 2.0**-8, mx.float16: 2.0**-11}
@@ -63,8 +68,9 @@ class Mlx(Engine):
     def encode(self, text: str) -> Prompt:
         from transformers import AutoTokenizer
 
-        folder = Path(self.settings.model).expanduser()
-        return AutoTokenizer.from_pretrained(folder)(text).input_ids
+        place = Path(self.settings.model).expanduser()
+        with opening(f"the tokenizer of engine.model={place}"), folder.opened(place) as keywords:
+            return AutoTokenizer.from_pretrained(place, **keywords)(text).input_ids
 
     def evaluate(self, prompt: Prompt, steps: int, composition: Composition = ALONE) -> Answer:
         feed = in_chunks(self._feed(self._fresh()), composition.chunk or WHOLE)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from harness import folder
 from harness.config import ModelConfig, moved
 from harness.config.place import NO_CONFIG
 from harness.errors import ConfigProblem, HarnessError, InputProblem, suggestion
@@ -29,15 +30,28 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
     if settings.path and gguf.is_file(str(moved.place(settings.path))):
         return _from_gguf(settings, dtype)
     place, revision = _place(settings)
+    with folder.opened(place) as keywords:
+        return _from_folder(settings, dtype, device, place, {"revision": revision, **keywords})
+
+
+def _from_folder(
+    settings: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    place: str,
+    where: dict[str, Any],
+) -> Built:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    away = None if Path(place).is_dir() else hub().away()
-    where: dict[str, Any] = {"revision": revision, "local_files_only": bool(away)}
+    here, revision = Path(place).is_dir(), where["revision"]
+    away = None if here else hub().away()
+    where = {"local_files_only": bool(away), **where}
     declared: Any = None
     try:
         declared = AutoConfig.from_pretrained(place, **where)
-        footprint.check_weights(settings.name, declared, dtype, device)
-        entry = Ledger.before(Path(place), dtype) if Path(place).is_dir() else None
+        held = folder.weights(Path(place)) or None if here else None
+        footprint.check_weights(settings.name, declared, dtype, device, held)
+        entry = Ledger.before(Path(place), dtype) if here else None
         options = {**where, "dtype": dtype, **_kernels(settings.attention, dtype)}
         model, report = AutoModelForCausalLM.from_pretrained(
             place, output_loading_info=True, ignore_mismatched_sizes=True, **options
@@ -48,7 +62,7 @@ def build(settings: ModelConfig, dtype: torch.dtype, device: torch.device) -> Bu
         if said := configured.wrong(place, declared, problem):
             raise InputProblem(said) from problem
         broken = files.broken(Path(place))
-        if broken or isinstance(problem, OSError | ValueError | KeyError):
+        if broken or here or isinstance(problem, OSError | ValueError | KeyError):
             said = _cannot_load(settings, place, problem, away, broken)
             raise InputProblem(said) from problem
         raise
@@ -78,10 +92,13 @@ def declared(settings: ModelConfig) -> dict[str, Any] | None:
 
     try:
         if settings.architecture:
+            folder.check_counts("model.config", settings.config)
             config = AutoConfig.for_model(settings.architecture, **settings.config)
             return {**config.to_dict(), "vocab_size": settings.config.get("vocab_size")}
         place, revision = _place(settings)
-        config = AutoConfig.from_pretrained(place, revision=revision, local_files_only=True)
+        with folder.opened(place) as keywords:
+            where = {"revision": revision, **keywords, "local_files_only": True}
+            config = AutoConfig.from_pretrained(place, **where)
     except Exception:  # the loader says it better
         return None
     return config.to_dict()
@@ -145,6 +162,7 @@ def _from_architecture(settings: ModelConfig, dtype: torch.dtype, device: torch.
     }
     values = {"vocab_size": rows, **special, **settings.config}
     try:
+        folder.check_counts("model.config", settings.config)
         config = AutoConfig.for_model(settings.architecture, **values)
         footprint.check_weights(settings.name, config, dtype, device)
         where = device if settings.on_device else torch.device("cpu")
@@ -174,10 +192,10 @@ def _kernels(attention: str, dtype: torch.dtype) -> dict[str, str]:
 def _place(settings: ModelConfig) -> tuple[str, str | None]:
     """Where to load from: a shipped directory, a given directory, or a hub id and revision."""
     if settings.path:
-        folder = moved.place(settings.path)
-        if not (folder / "config.json").is_file():
+        place = moved.place(settings.path)
+        if not (place / "config.json").is_file():
             raise InputProblem(f"model.path={settings.path} {NO_CONFIG}")
-        return str(folder), None
+        return str(place), None
     if settings.id in SHIPPED:
         return str(SHIPPED[settings.id]), None
     return str(settings.id), settings.revision
@@ -194,10 +212,13 @@ def _tokenizer(place: str, revision: str | None, away: bool = False) -> Any:
 
     where = str(SHIPPED.get(place, place))
     # said here, or the files it saves would tell HF_HUB_OFFLINE
-    local = away or Path(where).is_dir()
     try:
-        made = AutoTokenizer.from_pretrained(where, revision=revision, local_files_only=local)
-    except (OSError, ValueError, KeyError) as problem:
+        with folder.opened(where) as keywords:
+            keywords = {"local_files_only": away, **keywords}
+            made = AutoTokenizer.from_pretrained(where, revision=revision, **keywords)
+    except HarnessError:
+        raise
+    except Exception as problem:  # whatever its files make the library raise
         unmade = str(problem).startswith("Couldn't instantiate the backend tokenizer")
         raise _no_tokenizer(where, NO_FILES if unmade else first_line(problem)) from problem
     if len(made) <= len(set(made.all_special_ids)):  # some families make one of no file at all

@@ -65,7 +65,7 @@ def _unbuilt(config: Any) -> Exception | None:
         return None
     try:
         with torch.device("meta"):
-            AutoModelForCausalLM.from_config(config)
+            AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as problem:  # every family checks its config in its own way
         return problem
     return None

@@ -12,6 +12,7 @@ from harness.compare.identity import Difference
 from harness.engine.saved import Saved, halves
 from harness.engine.saved.blocks import by_head, in_halves
 from harness.errors import InputProblem, RestoreRefused
+from harness.foreign import opening
 from harness.model.loaded import Loaded
 from harness.pipeline.interop import from_cache
 from harness.pipeline.restore import MARGIN, waiving
@@ -36,10 +37,8 @@ Rounding = Callable[[torch.Tensor], torch.Tensor]
 def stored(there: Saved, where: str) -> list[tuple[Kept, Kept]]:
     """Keys and values per layer, as the file keeps them. Raises InputProblem for a cache that does not
     hold what a continuation needs."""
-    try:
+    with opening(f"{where}, {there.kind},"):
         return there.keys_and_values()
-    except (ValueError, KeyError, TypeError, RuntimeError, OSError) as problem:
-        raise InputProblem(f"{where}, {there.kind}: {str(problem).splitlines()[0][:200]}") from None
 
 
 def pairs(there: Saved, where: str) -> Pairs:
@@ -227,15 +226,16 @@ def _nearest(
 ) -> tuple[Pairs, torch.Tensor | None]:
     """Keys and values of `row`, and which tokens each of them read: of the ways in which the file can have
     come about, the one whose values lie nearest. None: all before it."""
-    ways = []
-    for seen in there.seen or (None,):
+    best: tuple[float, Pairs, torch.Tensor | None] | None = None
+    for seen in there.seen() if there.seen else (None,):
         pairs = _prefilled(loaded, row, seen=seen)
         mine = _at(pairs, there.positions)
         values = [(fitted(dense(v), b), b) for (_, v), (_, b) in zip(kept, mine)]
         far = max((_gap(a, b) for a, b in values if a.shape == b.shape), default=0.0)
-        ways.append((far, pairs, seen))
-    _, pairs, seen = min(ways, key=lambda way: way[0])
-    return pairs, seen
+        if best is None or far < best[0]:
+            best = far, pairs, seen
+    assert best is not None
+    return best[1], best[2]
 
 
 def _prefilled(

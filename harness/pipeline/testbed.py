@@ -16,6 +16,7 @@ from harness.cache.registry import decoder as build_decoder
 from harness.compare import metrics as measure
 from harness.compare.verdict import decide, errors
 from harness.config import CacheConfig, ModelConfig, SamplingConfig, option
+from harness.errors import UnsupportedModel
 from harness.model.loaded import load
 from harness.model.sampler import Sampler
 from harness.pipeline import drive
@@ -23,7 +24,7 @@ from harness.pipeline.plain import alone, rechunked
 from harness.pipeline.session import Session
 from harness.quantize.registry import quantizer
 from harness.snapshot.state import State
-from harness.tokenizer.policy import Encoded, continuation, encode
+from harness.tokenizer.policy import Encoded, continuation, encode, render
 
 SYSTEM = "you are a careful assistant ."
 TURNS = (
@@ -191,8 +192,8 @@ def _turns(tokenizer: Any) -> tuple[dict[str, str], ...]:
     )
     system = ({"role": "system", "content": SYSTEM},)
     try:
-        tokenizer.apply_chat_template([*system, *spoken], tokenize=False)
-    except Exception:  # some templates know no system role and say so in their own way
+        render(tokenizer, [*system, *spoken], generate=False)
+    except UnsupportedModel:  # some templates know no system role and say so in their own way
         return spoken
     return (*system, *spoken)
 

@@ -5,15 +5,16 @@ tuples of text, numbers and bytes are on the allow-list, so nothing can be impor
 """
 
 import pickle
-import pickletools
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from harness.foreign import Budget
 from harness.save.base import Format, tensor_of
 from harness.save.streaming import Stream
 from harness.snapshot.digest import tensor_bytes
+from harness.snapshot.torch_file import bounded
 
 OVERHEAD = 16 << 20  # bytes of pickle around all tensors of a file, at most
 OPCODES = 128  # of one tensor; it takes about 20
@@ -49,15 +50,6 @@ class Pickle(Format):
             raise ValueError(f"it does not hold {sorted(left)[0]}")
 
 
-def bounded(data: Any, limit: int) -> Iterator[tuple[str, Any, Any]]:
-    """`(opcode, argument, place)` of a pickle. Raises ValueError after `limit` of them: some read
-    nothing, so the size of a file says little about how many there are."""
-    for number, (opcode, argument, place) in enumerate(pickletools.genops(data)):
-        if number >= limit:
-            raise ValueError(f"its pickle has more than {limit} opcodes")
-        yield opcode.name, argument, place
-
-
 class _Bounded:
     """The file as `pickletools` reads it: no read is longer than what is left of the file."""
 
@@ -72,7 +64,7 @@ def _plain(file: _Bounded) -> tuple[str, str, tuple[int, ...], bytes]:
     """The next pickle. Raises ValueError for any opcode beyond the allow-list."""
     stack: list[Any] = []
     marks: list[int] = []
-    for kind, argument, _ in bounded(file, OPCODES):
+    for kind, argument, _ in bounded(file, Budget(items=OPCODES)):
         if kind in _VALUES:
             stack.append(argument)
         elif kind in _TUPLES or (kind == "TUPLE" and marks):

@@ -5,12 +5,12 @@ So the text is compared and nothing of it is run; only a file that was written o
 library and written again. Of the chat template it keeps a digest too, which is that of the template's text.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from harness import foreign
 from harness.snapshot.digest import digest_bytes, digest_document
 
 NO_ID = "<no id>"  # of a model that came without a tokenizer: what stands for every word that is no id of it
@@ -62,7 +62,7 @@ def _template(files: Mapping[str, bytes]) -> str | None:
     try:
         if TEMPLATE in files:
             return template_digest(files[TEMPLATE].decode("utf-8"))
-        template = json.loads(files.get(CONFIG, b"{}")).get("chat_template")
+        template = foreign.parsed(files.get(CONFIG, b"{}"), foreign.Budget()).get("chat_template")
         if isinstance(template, list):
             template = {row["name"]: row["template"] for row in template}
         return template_digest(template)

@@ -10,8 +10,11 @@ from typing import Any
 
 from harness import config, variants
 from harness.config import TokenizerConfig
+from harness.confined import Confined
 from harness.errors import InputProblem, UnsupportedModel
 from harness.tokenizer.ids import check
+
+RENDERERS = 4  # processes of chat templates that are kept
 
 
 @dataclass(frozen=True)
@@ -125,20 +128,37 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def render(tokenizer: Any, turns: Sequence[Any], generate: bool) -> str:
-    """The chat template's text for `turns`; `generate` opens the assistant's turn.
+    """The chat template's text for `turns`; `generate` opens the assistant's turn. A template is a program, so it
+    runs confined.
 
-    Raises UnsupportedModel when the tokenizer has no template or refuses these turns.
+    Raises UnsupportedModel when the tokenizer has no template, refuses these turns or takes too much for them.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise UnsupportedModel(
             "this tokenizer has no chat template. Use tokenizer=explicit, or a model that has one."
         )
     try:
-        return tokenizer.apply_chat_template(
-            list(turns), tokenize=False, add_generation_prompt=generate
-        )
-    except Exception as problem:  # templates raise whatever their author chose
+        return _renderer(tokenizer).ask(list(turns), generate)
+    except ValueError as problem:
         raise UnsupportedModel(f"the chat template refuses these turns: {problem}") from problem
+
+
+_renderers: dict[tuple[int, str], tuple[Any, Confined]] = {}
+
+
+def _renderer(tokenizer: Any) -> Confined:
+    """What renders for `tokenizer` as it is now; of the last few. A tokenizer is kept with it, so its id is its own."""
+    key = id(tokenizer), f"{tokenizer.chat_template} {tokenizer.special_tokens_map}"
+    if key not in _renderers:
+        while len(_renderers) >= RENDERERS:
+            _renderers.pop(next(iter(_renderers)), None)
+        made = Confined(
+            lambda turns, generate: tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=generate
+            )
+        )
+        _renderers[key] = tokenizer, made
+    return _renderers[key][1]
 
 
 def plain(tokenizer: Any, text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_saved_hostile import ring
 
 from harness.engine import saved
 from harness.errors import InputProblem
@@ -92,3 +93,11 @@ def test_broken_files_are_one_message(place, raw) -> None:
     (place / "x").write_bytes(raw)
     with pytest.raises(InputProblem):
         saved.read(place / "x")
+
+
+def test_words_of_a_file_play_no_tricks_on_a_terminal(harness, place) -> None:
+    wicked = "\x1b[2J\x1b]0;mine\x07\x9b1A\u202eevil"
+    ring(place / "r", [1, 1, 2, 1], bytes(8), [2, 1, 2, 2], {"0.model": wicked, "0." + wicked: "x"})
+    done = harness("task=inspect", "snapshot=r")
+    assert done.code == 0 and "\\x1b[2J" in done.out, done.out
+    assert not {c for c in done.out if not c.isprintable()} - {"\n", "\t", "\u00a0"}

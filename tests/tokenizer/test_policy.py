@@ -1,11 +1,18 @@
 """One module adds tokens, and accounts for each; the length is the length of what is sent."""
 
+import copy
+import resource
+import time
+from functools import partialmethod
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.confined import Confined
 from harness.errors import InputProblem, UnsupportedModel
 from harness.tokenizer import policy, state
+from harness.tokenizer.policy import render
 
 TURNS = [{"role": "user", "content": "let k be 5 ."}, {"role": "assistant", "content": "ok ."},
          {"role": "user", "content": "what is k ?"}]  # fmt: skip
@@ -190,3 +197,39 @@ def test_spaces_alone_are_a_text_where_there_are_tokens_for_them(tokenizer):
     assert (
         policy.encode("explicit", tokenizer, "   ").ids[1:] == policy.plain(tokenizer, "   ") != ()
     )
+
+
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
+DOUBLED = "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}"
+WICKED = {
+    "loops in loops": ENDLESS,
+    "a long text": "{{ 'a' * 20000000000 }}",
+    "a long text, folded": "{% set n = 20000000000 %}{{ 'a' * n }}",
+    "a text doubled": DOUBLED,
+    "a wide text": "{{ 'a'.center(20000000000) }}",
+    "a macro that calls itself twice": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(200) }}",
+    "much text in little memory": "{% for i in range(99999) %}{{ 'a' * 2000 }}{% endfor %}",
+    "parentheses": "{{ " + "(" * 50_000 + ")" * 50_000 + " }}",
+    "a message of its own": "{{ raise_exception('no\x1b[2J') }}",
+}
+
+
+@pytest.mark.parametrize("template", WICKED.values(), ids=WICKED)
+def test_a_template_that_takes_too_much_is_refused(tokenizer, monkeypatch, template) -> None:
+    """A template is a program out of the model's folder: neither its time nor its memory is ours."""
+    bare = copy.deepcopy(tokenizer)
+    bare.chat_template = template
+    monkeypatch.setattr(Confined, "ask", partialmethod(Confined.ask, seconds=2))
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UnsupportedModel, match="the chat template refuses these turns: "):
+        render(bare, TURNS, generate=True)
+    assert time.monotonic() - start < 15
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
+
+
+def test_what_a_template_says_comes_back_whole(tokenizer) -> None:
+    bare = copy.deepcopy(tokenizer)
+    bare.chat_template = "{{ messages[0]['content'] }}"
+    for said in ("", "é\n\U0001f600\ud800 .", "a" * 3_000_000):
+        turns = [{"role": "user", "content": said}]
+        assert render(bare, turns, generate=False) == said

@@ -1,6 +1,6 @@
 """What is known of a file that another program saved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ class Saved:
     they are in the file. holds: names of the elements in it. keys_and_values: gives a pair per layer,
     `[batch, kv_heads, tokens, head_dim]`, or `[1, 1, tokens, kv_heads * head_dim]` where the file does
     not say how many heads there are, as numbers or as codes; raises ValueError for a cache that does not
-    hold what a continuation needs. positions: of the tokens that are held, where some were dropped. seen:
+    hold what a continuation needs. positions: of the tokens that are held, where some were dropped. seen: gives
     `[tokens, tokens]` each, which tokens each one may have read then, in every way the file can have come about.
     grid: bits of a code and numbers that share a scale, at their coarsest, where any are kept as codes.
     """
@@ -36,7 +36,7 @@ class Saved:
     keys_and_values: Callable[[], Layers] = _none
     positions: list[int] | None = None
     grid: tuple[int, int] | None = None
-    seen: tuple[torch.Tensor, ...] = ()
+    seen: Callable[[], Iterator[torch.Tensor]] | None = None
 
     @property
     def lacks(self) -> list[str]:

@@ -1,39 +1,43 @@
-"""A `torch.save`d DynamicCache."""
+"""A `torch.save`d DynamicCache, read as data."""
 
 from pathlib import Path
+from typing import Any
 
-from harness.engine.saved.base import LAYERS_LIMIT, Saved
+from harness import foreign
+from harness.engine.saved.base import LAYERS_LIMIT, Layers, Saved
+from harness.snapshot.torch_file import Archive, Object, Stored
 
-CLASSES = ("DynamicCache", "DynamicLayer", "DynamicSlidingWindowLayer")  # nothing else is unpickled
+MODULE = "transformers.cache_utils"
+WHOLE = "DynamicLayer"  # holds every token
+CLASSES = {f"{MODULE} {name}" for name in ("DynamicCache", WHOLE, "DynamicSlidingWindowLayer")}
 
 
 def read(path: Path) -> Saved:
-    """Unpickled by torch with `weights_only` and an allow-list of the library's plain cache classes."""
-    import torch
-    from transformers import cache_utils
+    """The library's plain cache classes by name; a tensor is a view of the mapped file."""
+    archive = Archive(foreign.mapped(path))
+    cache = archive.described(CLASSES)
+    if not isinstance(cache, Object) or cache.name != f"{MODULE} DynamicCache":
+        raise ValueError("it holds no DynamicCache")
+    layers = cache.state.get("layers")
+    if not isinstance(layers, list) or not 0 < len(layers) <= LAYERS_LIMIT:
+        raise ValueError("its cache holds no layers")
+    rows, held = [], []
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Object):
+            raise ValueError(f"layer {i} is none of the library's")
+        key, value = (layer.state.get(part) for part in ("keys", "values"))
+        if not isinstance(key, Stored) or not isinstance(value, Stored):
+            raise ValueError(f"layer {i} holds no keys and values")
+        kind = layer.name.partition(" ")[2]
+        rows.append({"layer": i, "kind": kind, "shape": list(key.shape), "dtype": key.dtype})
+        held.append((key, value))
 
-    allowed = [getattr(cache_utils, name) for name in CLASSES if hasattr(cache_utils, name)]
-    with torch.serialization.safe_globals(allowed):
-        cache = torch.load(path, weights_only=True, map_location="cpu")
-    if type(cache).__name__ != "DynamicCache":
-        raise ValueError(f"it holds a {type(cache).__name__}, not a DynamicCache")
-    layers = cache.layers[:LAYERS_LIMIT]
-    rows = [
-        {
-            "layer": i,
-            "kind": type(layer).__name__,
-            "shape": list(layer.keys.shape),
-            "dtype": str(layer.keys.dtype).removeprefix("torch."),
-        }
-        for i, layer in enumerate(layers)
-    ]
-
-    def pairs() -> list:
-        if any(row["kind"] != "DynamicLayer" for row in rows):
+    def pairs() -> Layers:
+        if any(row["kind"] != WHOLE for row in rows):
             raise ValueError("a layer with a window does not hold every token")
-        if any(not torch.is_tensor(t) or t.dim() != 4 for x in layers for t in (x.keys, x.values)):
+        if any(len(part.shape) != 4 for pair in held for part in pair):
             raise ValueError("a layer's keys and values are no tensors of four dimensions")
-        return [(layer.keys, layer.values) for layer in layers]
+        return [(archive.tensor(key), archive.tensor(value)) for key, value in held]
 
-    holds = frozenset({"kv_cache"})
-    return Saved("DynamicCache, torch.save", {"layers": len(rows)}, rows, holds, [], pairs)
+    facts: dict[str, Any] = {"layers": len(rows)}
+    return Saved("DynamicCache, torch.save", facts, rows, frozenset({"kv_cache"}), [], pairs)

@@ -1,15 +1,17 @@
 """An mlx-lm prompt cache: a safetensors file whose metadata says of which classes its layers are."""
 
-import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from harness.engine.saved import blocks
-from harness.engine.saved.base import Layers, Saved
+from harness.engine.saved.base import LAYERS_LIMIT, Layers, Saved
+from harness.foreign import Budget, opened, parsed
 from harness.snapshot.codes import Codes
 
 HEADER_LIMIT = 2**24  # bytes of a safetensors header that are read
@@ -20,14 +22,14 @@ RING = "RotatingKVCache"  # holds the first few and the latest
 
 def read(path: Path) -> Saved:
     """Only the header is read at first: names, shapes, and mlx-lm's own metadata."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         size = struct.unpack("<Q", file.read(8))[0]
         if size > min(HEADER_LIMIT, path.stat().st_size - 8):
             raise ValueError(f"its header claims {size} bytes")
-        header = json.loads(file.read(size))
+        header = parsed(file.read(size), Budget())
     said = header.pop("__metadata__", {})
     kinds = {int(k[2:]): v for k, v in said.items() if k.startswith("1.") and k[2:].isdigit()}
-    if not kinds:
+    if not 0 < len(kinds) <= LAYERS_LIMIT:
         raise ValueError("it is a safetensors file, but no prompt cache of mlx-lm")
     rows = []
     for layer, kind in sorted(kinds.items()):
@@ -57,7 +59,7 @@ def read(path: Path) -> Saved:
         ]
 
     dropped = ring is not None and not ring.whole
-    positions, seen = (ring.positions, ring.seen()) if ring and dropped else (None, ())
+    positions, seen = (ring.positions, ring.seen) if ring and dropped else (None, None)
     holds = frozenset({"kv_cache"})
     return Saved("mlx-lm prompt cache", facts, rows, holds, [], pairs, positions, grid, seen)
 
@@ -79,14 +81,14 @@ class Ring:
     def whole(self) -> bool:
         return len(self.positions) == self.tokens
 
-    def seen(self) -> tuple[torch.Tensor, ...]:
-        """A prompt is read with a window of the last `size`; a decoded token reads the first `keep` and the
+    def seen(self) -> Iterator[torch.Tensor]:
+        """How many tokens the file claims is nothing to go by: to be asked once they are there. A prompt is read with a window of the last `size`; a decoded token reads the first `keep` and the
         latest, `size` in all. Source: `RotatingKVCache` of mlx-lm 0.32."""
         place = torch.arange(self.tokens)
         back = place[:, None] - place
         prompt = (back >= 0) & (back < self.size)
         decoded = (back >= 0) & ((place < self.keep) | (back < self.size - self.keep))
-        return tuple(torch.where((place < p)[:, None], prompt, decoded) for p in self.prompts)
+        return (torch.where((place < p)[:, None], prompt, decoded) for p in self.prompts)
 
 
 class Arrays:
@@ -99,7 +101,10 @@ class Arrays:
     def _all(self) -> dict[str, torch.Tensor]:
         from safetensors.torch import load_file
 
-        return load_file(self._path)
+        arrays = load_file(self._path)
+        if any(0 in array.shape for array in arrays.values()):  # of any length, in no bytes
+            raise ValueError("it holds an array without numbers")
+        return arrays
 
     def number(self, layer: int, place: int) -> int:
         """A number beside the arrays. Raises ValueError in files of versions that put it elsewhere."""
@@ -164,7 +169,7 @@ class Arrays:
         if length <= size:  # written in place: since the prompt, so many tokens or rounds more
             begun = tokens - (at - keep)
             rounds = range(begun, 0, keep - size)
-            prompts = [*[p for p in rounds if p > size][:WAYS], min(begun, size)]
+            prompts = [*islice((p for p in rounds if p > size), WAYS), min(begun, size)]
         places, positions = [order[i] for i in kept], [original[i] for i in kept]
         return Ring(tokens, keep, size, places, positions, prompts)
 
