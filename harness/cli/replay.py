@@ -8,7 +8,6 @@ the job's folder, nothing is read outside the record but `places` and `model`, a
 """
 
 import json
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ def main(jobs: Path) -> int:
     """Run every job; each leaves its `result.json`, an unreadable config too."""
     from harness.task import dispatch
 
-    sys.stdin = Path(os.devnull).open()  # nobody is asked what a record makes a library ask
     for job in json.loads(jobs.read_text("utf-8")):
         folder = Path(job["folder"])
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +56,9 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.runs_dir = job["folder"]
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
-    key = job.get("decrypt")  # of the auditor, who also encrypts with it what is written again, and signs nothing
+    key = job.get(
+        "decrypt"
+    )  # the auditor's: what is written again is encrypted with it, never signed
     cfg.sign, cfg.encrypt, cfg.decrypt = None, key, key if cfg.decrypt else None
     cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
     from harness.snapshot.record import AUDITED
