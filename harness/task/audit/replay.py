@@ -65,6 +65,7 @@ def rerun(
             capture_output=True,
             text=True,
             timeout=limit,
+            stdin=subprocess.DEVNULL,  # nobody is asked what a record makes a library ask
         )
     except subprocess.TimeoutExpired:
         raise InputProblem(f"the second run was not done after {limit} s and was ended.") from None
