@@ -80,7 +80,7 @@ def appended(
     past: all layers that were handed out, of which what `held` held is bit-equal. tail: of what was fed, up to the `end`-th
     token. exact, plains: the same of the run in float64 and of plain runs in the working dtype.
     """
-    if not tail:
+    if not tail or held.pruned or held.quantized:
         return Check("appended", NOT_ASKED, "another_past", needed=False)
     changed = [la.index for la, old in zip(past, held.layers) if not _same(la, old)]
     if changed:

@@ -101,3 +101,27 @@ def test_a_scale_that_is_no_number_allows_nothing() -> None:
         for oracle in (ORACLE, None):
             said = decide(far, PLAIN, got, floor, errors(far, plain, oracle), None, ())[0]
             assert said == "drifted", (scale, oracle is None)
+
+
+def test_stored_logits_may_be_off_by_twice_their_rounding() -> None:
+    got = metrics.compare(PLAIN, PLAIN, IDS)
+    rest = {"max_abs_diff": 1e-5}, errors(PLAIN, PLAIN, ORACLE), None, ()
+    scale = rest[1]["plain"]
+    for off, verdict in ((1.9, "equivalent"), (2.2, "drifted")):
+        stored = {"restored": off * scale, "plain": scale}
+        assert decide(PLAIN, PLAIN, got, *rest, stored=stored)[0] == verdict
+
+
+def test_a_lead_of_three_noise_floors_is_no_tie() -> None:
+    """The error against float64 alone would allow the other token."""
+    floor = 2.0**-10
+    oracle = torch.zeros(1, 2, 50, dtype=torch.float64)
+    oracle[0, 1, :2] = torch.tensor([10.0, 10.0 - 3 * floor])
+    plain = oracle.float()
+    plain[0, 0, 7] += floor
+    found = oracle.float()
+    found[0, 1, :2] += torch.tensor([-1.9, 1.9]) * floor
+    got = metrics.compare(found, plain, plain.argmax(-1))
+    noise, off = {"max_abs_diff": floor}, errors(found, plain, oracle)
+    assert off["restored"] < 2 * off["plain"]
+    assert decide(found, plain, got, noise, off, 2, ())[0] == "diverged"

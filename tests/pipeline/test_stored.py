@@ -18,13 +18,13 @@ def tiny():
     return harness.load_model("tiny")
 
 
-def asleep(tiny):
+def asleep(tiny, token=4):
     """One token of the last layer is another thought's, to which none of the next steps attends."""
     state, other = (harness.capture_text(tiny, text) for text in (TEXT, TEXT.replace("5", "8")))
     *whole, last = state.layers
     segment, theirs = last.segments[0], other.layers[-1].segments[0]
     key, value = segment.key.clone(), segment.value.clone()
-    key[:, :, 4], value[:, :, 4] = theirs.key[:, :, 4], theirs.value[:, :, 4]
+    key[:, :, token], value[:, :, token] = theirs.key[:, :, 4], theirs.value[:, :, 4]
     spoilt = replace(last, segments=(replace(segment, key=key, value=value),))
     return replace(state, layers=(*whole, spoilt))
 
@@ -39,6 +39,14 @@ def test_a_token_that_nothing_attends_to_is_still_judged(tiny, tmp_path, monkeyp
     assert made.diagnosis["cause"] != "cache" and made.diagnosis["token"] == 4
     monkeypatch.setattr(judge, "stored", lambda *_: Check("stored", PASSED))
     assert harness.judge(tiny, back, steps=8).verdict == "equivalent"
+
+
+@pytest.mark.parametrize("token", [0, -1])
+def test_the_first_and_the_last_row_are_asked_too(tiny, token) -> None:
+    state = asleep(tiny, token)
+    made = harness.judge(tiny, state, steps=2)
+    (check,) = [c for c in made.checks if c.name == "stored"]
+    assert check.outcome == "failed" and check.figures["token"] == token % state.tokens
 
 
 def test_a_cache_that_hands_on_another_past_is_told_as_that(tiny, monkeypatch):

@@ -298,14 +298,14 @@ def test_the_table_has_the_spread_of_its_times_and_the_digits_of_the_sentence() 
 
 def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatch) -> None:
     from harness.compare.soundness import PlainPath
-    from harness.pipeline import yardstick
+    from harness.pipeline import float64
 
     small = (*SMALL, "prompt.samples=2", "task.prunes=[none]", "task.asked=[after]")
     sound = harness(*small)
     assert sound.code == 0 and sound.result["soundness"]["sound"], sound.out
     assert len(sound.result["soundness"]["paths"]) == 4
     monkeypatch.setattr(  # the library's cached path is one token off
-        yardstick, "exact_path",
+        float64, "exact_path",
         lambda name, cached, uncached, *more: PlainPath(
             name, float((cached.roll(1, 1) - uncached).abs().max()), 1e-5
         ),
