@@ -92,6 +92,8 @@ def recorded(tree: Any, where: Any, plugins: PluginsConfig | None = None) -> Con
         for key, group in LISTS.items():
             for name in tree["task"].get(key) or ():
                 _check_option(where, group, {"name": name})
+        for target in tree["compare"].get("metrics") or ():
+            variants.refuse_untrusted(str(where), "compare.metrics", str(target))
         held = {**_each(carried, tree), "plugins": asdict(plugins or PluginsConfig())}
         return typed(OmegaConf.create(held), record=True)
     except (

@@ -1,12 +1,14 @@
 """A metric of somebody's own is one function: measured wherever those of the house are, with its noise floor."""
 
 import sys
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from harness.compare.metrics import compare, noise_floor
-from harness.errors import ConfigProblem
+from harness.config import recorded
+from harness.errors import ConfigProblem, UntrustedPlugin
 from harness.results import metric
 from harness.results.run import fact_of, values
 
@@ -46,3 +48,10 @@ def test_it_is_measured_only_while_it_is_asked_for(mine) -> None:
 def test_a_name_that_leads_to_none_is_refused(mine, name) -> None:
     with pytest.raises(ConfigProblem, match=r"compare\.metrics"):
         metric.named([name.format(mine)])
+
+
+def test_a_record_does_not_import_a_metric_that_nobody_trusts(compose) -> None:
+    tree = asdict(compose("compare.metrics=[os.getcwd]"))
+    with pytest.raises(UntrustedPlugin, match=r"plugins\.trust=\[os\]"):
+        recorded(tree, "record.json")
+    assert recorded({**tree, "compare": {**tree["compare"], "metrics": []}}, "record.json")
