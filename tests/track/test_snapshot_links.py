@@ -6,7 +6,6 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from harness.snapshot import record
-from harness.task.audit import derivation, server
 from harness.track import snapshot
 
 
@@ -67,16 +66,3 @@ def test_what_was_written_over_is_not_taken_for_it(resumed, place):
     assert snapshot.lies(folder, result) == place / "b"
     (place / "b" / "manifest.json").write_text('{"id": "of another"}')
     assert snapshot.lies(folder, result) is None
-
-
-def test_an_older_record_which_told_of_what_was_read_still_holds(resumed, monkeypatch):
-    from harness.compare.conclusion import conclusion
-
-    _, ((_, result, _), _) = resumed
-    older = {**result, "conclusion": conclusion({**result, "next": None})}
-    assert [f.what for f in derivation.sentence(older)] == ["conclusion"]
-    monkeypatch.setattr(derivation, "ours", lambda _: False)
-    assert not list(derivation.sentence(older)) and not list(derivation.sentence(result))
-    forged = {**older, "conclusion": older["conclusion"].replace(" KiB on disk", "9 KiB on disk")}
-    assert [f.what for f in derivation.sentence(forged)] == ["conclusion"]
-    assert server.RESULT[-2:] == ("snapshot_id", "parent_snapshot_id")
