@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import os
 import pickle
 import re
@@ -15,10 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
+import inside
 import pytest
 import warm
+from inside import results
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", HF_HUB_OFFLINE="1", COLUMNS="100")
@@ -26,11 +26,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models; spinning threads o
 
 # Who starts the tests in the background of a shell may have told them, and what they start, to ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def results(place: Path) -> set[Path]:
-    """Every run's result below `place`, MLflow's own copies left out."""
-    return {p for p in place.glob("runs/**/result.json") if "artifacts" not in p.parts}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -107,38 +102,20 @@ def fresh() -> Iterator[Callable[..., subprocess.CompletedProcess]]:
 
 
 @pytest.fixture
-def harness(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capfd, fresh
-) -> Iterator[Callable[..., Done]]:
+def harness(place: Path, capfd, fresh) -> Callable[..., Done]:
     """Run the command line in this process, without MLflow unless asked for; models are shared. The process
     in which an audit runs a record again is a forked one; those of `shell` and `process` start their own."""
-    from harness import __main__ as front
 
     def run(*arguments: str, track: str = "none") -> Done:
         before = results(place)
-        given = (
-            [*arguments]
-            if any(a.startswith("track") for a in arguments)
-            else [*arguments, f"track={track}"]
-        )
-        monkeypatch.setattr(sys, "argv", ["harness", *given])
-        if "task=audit" in given:
-            own = SimpleNamespace(run=fresh, TimeoutExpired=subprocess.TimeoutExpired)
-            monkeypatch.setattr("harness.task.audit.replay.subprocess", own)
-        root = logging.getLogger()
-        level, handlers = root.level, root.handlers[:]
-        try:
-            code = front.main()
-        finally:  # a process ends with its logs; the next run here writes into none of this one's
-            root.setLevel(level)
-            for handler in [h for h in root.handlers if h not in handlers]:
-                root.removeHandler(handler)
-                handler.close()
+        tracked = any(a.startswith("track") for a in arguments)
+        given = [*arguments] if tracked else [*arguments, f"track={track}"]
+        code = inside.run(given, fresh)
         shown = capfd.readouterr()
         found = sorted(results(place) - before)
         return Done(code, shown.out + shown.err, [f.parent for f in found])
 
-    yield run
+    return run
 
 
 def early(env: dict[str, str]) -> set[str]:
