@@ -38,8 +38,20 @@ def written(folder: Path, values: Mapping[str, Any]) -> None:
     from omegaconf import OmegaConf
 
     if (folder / FILE).is_file():
-        tree = OmegaConf.create(_each(carried, dict(values)))
+        composed_keys = foreign.read_yaml(folder / FILE)
+        tree = OmegaConf.create(_each(carried, _read(dict(values), composed_keys)))
         (folder / FILE).write_text(OmegaConf.to_yaml(tree), "utf-8")
+
+
+def _read(values: dict[str, Any], composed_keys: Any) -> dict[str, Any]:
+    """`values` without the empty ones of groups that the chosen options do not have: given by hand they are refused."""
+    groups = {k: v for k, v in composed_keys.items() if isinstance(v, dict) and "name" in v}
+    return {
+        key: {k: v for k, v in value.items() if k in groups[key] or v not in (None, {}, [], "")}
+        if key in groups and isinstance(value, dict)
+        else value
+        for key, value in values.items()
+    }
 
 
 def values(path: Path) -> dict[str, Any]:

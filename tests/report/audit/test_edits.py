@@ -83,27 +83,6 @@ def of_table(column: str, recorded: str, found: str, point: str) -> dict:
     return {"what": f"sweep.csv: {column}", "recorded": recorded, "found": found, "explanation": "e", "point": point}  # fmt: skip
 
 
-def test_a_figure_of_a_table_alone_is_an_edit_and_the_counts_add_up_to_all_rows() -> None:
-    """A cell that still has what was sealed of its point follows; where the table is as it was sealed nobody edited it."""
-    broken = {"what": "sweep.csv", "recorded": "ab", "found": edits.TABLE, "explanation": "e"}
-    drawn = {"what": "sweep.html", "recorded": "3", "found": "4", "explanation": "e"}
-    rows = [edited("verdict", "exact", "drifted", point="5"), edited("metrics.kl_mean", 0.001, 0.5, point="5"),
-            of_table("verdict", "drifted", "exact", "5"), of_table("outcome", "drifted", "exact", "5"),
-            of_table("kl_mean", "0.5", "0.001", "5"), of_table("kl_mean", "0.0123", "0.25", "2"),
-            broken, drawn, tracked("sweep/drifted", 3.0, 4.0), tracked("artifact sweep.csv", "ab", "cd")]  # fmt: skip
-    said = audit._differing(rows)
-    assert said.startswith("2 values were edited after the record was sealed: verdict of point .../5 drifted -> exact (the table still shows the original)"), said  # fmt: skip
-    end = "1 figure was edited in sweep.csv alone: kl_mean of point .../2 is 0.0123, its point has 0.25; 7 more differences follow from that"  # fmt: skip
-    assert said.endswith(end), said
-    assert sum(map(len, edits.parts(rows))) == len(rows) == 2 + 1 + 7
-    twice = [{**row, "recorded": "0.7"} if row is rows[4] else row for row in rows]
-    assert len(edits.parts(twice).tables) == 2, "that of an edited point, too"
-    whole = edits.parts([row for row in rows if row is not broken])
-    assert not whole.tables and len(whole.rest) == 2
-    alone = audit._differing([rows[5], broken])
-    assert alone == end.replace("7 more differences follow", "1 more difference follows")
-
-
 def test_what_was_compared_and_what_not_stands_below_the_sentence(tmp_path) -> None:
     result = {"verdict": "exact", "metrics": {"kl_max": 0.0}, "noise_floor": {"kl_max": 1e-9},
               "soundness": {"sound": True, "paths": [{"path": "x", "error": 1.0, "bound": 2.0}]},

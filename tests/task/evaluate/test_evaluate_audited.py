@@ -153,7 +153,6 @@ FORGED = {
     "an interval": (following(rows(low=0.5)), "contains: low"),
     "a difference's interval": (rows(delta_low=-0.001), "contains: delta_low"),
     "bytes": (following(rows(kv_bytes=1.0)), "contains: kv_bytes"),
-    "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
     "a code": (lambda f: said(f, "cannot_tell", "evaluation"), "evaluation.code"),
     "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
     "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
@@ -282,7 +281,7 @@ def judged(point: Path, fresh: Path, third: Path) -> list[str]:
         patch.setattr(replay, "rerun", lambda *_: {point: third})
         findings, changed = replay.reproduced(point, fresh)
         if replay.rounded(point, fresh, changed):
-            findings += replay.floors(None, {point: fresh}, point)[point][0]
+            findings += replay.floors(None, {point: fresh}, point, point)[point][0]
     return [finding.what for finding in findings]
 
 
