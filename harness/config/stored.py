@@ -44,10 +44,10 @@ def written(folder: Path, values: Mapping[str, Any]) -> None:
 
 
 def _read(values: dict[str, Any], composed_keys: Any) -> dict[str, Any]:
-    """`values` without the empty ones of groups that the chosen options do not have: given by hand they are refused."""
+    """`values` without the keys that the chosen options do not read: given by hand they are refused."""
     groups = {k: v for k, v in composed_keys.items() if isinstance(v, dict) and "name" in v}
     return {
-        key: {k: v for k, v in value.items() if k in groups[key] or v not in (None, {}, [], "")}
+        key: {k: v for k, v in value.items() if k in groups[key]}
         if key in groups and isinstance(value, dict)
         else value
         for key, value in values.items()
