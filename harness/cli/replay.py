@@ -56,9 +56,7 @@ def again(job: dict[str, Any]) -> config.Config:
     cfg.runs_dir = job["folder"]
     engine = cfg.engine  # a record names no server to talk to and no command to run
     engine.url = engine.evict = engine.restart = engine.flush = None
-    key = job.get(
-        "decrypt"
-    )  # the auditor's: what is written again is encrypted with it, never signed
+    key = job.get("decrypt")  # the auditor's, who encrypts what is written again and signs nothing
     cfg.sign, cfg.encrypt, cfg.decrypt = None, key, key if cfg.decrypt else None
     cfg.overwrite, cfg.trusted, cfg.restore.trusted = False, [], []
     from harness.snapshot.record import AUDITED

@@ -2,14 +2,14 @@
 written; whoever writes one puts in place what it refers to."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from harness import foreign, variants
 from harness.config.compose import registered, typed
 from harness.config.literal import carried, uncarried
-from harness.config.option import UNREAD, schemas
+from harness.config.option import UNREAD, readable, schemas
 from harness.config.schema import Config, PluginsConfig
 from harness.errors import ConfigProblem
 
@@ -38,20 +38,18 @@ def written(folder: Path, values: Mapping[str, Any]) -> None:
     from omegaconf import OmegaConf
 
     if (folder / FILE).is_file():
-        composed_keys = foreign.read_yaml(folder / FILE)
-        tree = OmegaConf.create(_each(carried, _read(dict(values), composed_keys)))
+        tree = OmegaConf.create(_each(carried, _read(values)))
         (folder / FILE).write_text(OmegaConf.to_yaml(tree), "utf-8")
 
 
-def _read(values: dict[str, Any], composed_keys: Any) -> dict[str, Any]:
-    """`values` without the keys that the chosen options do not read: given by hand they are refused."""
-    groups = {k: v for k, v in composed_keys.items() if isinstance(v, dict) and "name" in v}
-    return {
-        key: {k: v for k, v in value.items() if k in groups[key]}
-        if key in groups and isinstance(value, dict)
-        else value
-        for key, value in values.items()
-    }
+def _read(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` without the shared keys that the chosen options do not read: given by hand they are refused."""
+    held = dict(values)
+    for group, base in schemas().items():
+        if isinstance(node := held.get(group), dict):
+            unread = {f.name for f in fields(base)} - readable(group, str(node["name"]))
+            held[group] = {k: v for k, v in node.items() if k not in unread}
+    return held
 
 
 def values(path: Path) -> dict[str, Any]:

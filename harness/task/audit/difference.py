@@ -127,9 +127,9 @@ def compare(
         judged_here = {*APART, *OWN}
         if not same:
             judged_here |= {"itself", *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys)}
-        if again.get("task") == "evaluate" and recorded.get("verdict") == again.get("verdict"):
-            # which follow from the record's own answers
-            judged_here |= {"reason", "evaluation.code"}
+        evaluated = again.get("task") == "evaluate"
+        if evaluated and not same and recorded.get("verdict") == again.get("verdict"):
+            judged_here |= {"reason", "evaluation.code"}  # follow from the record's own answers
         apart = tolerance.Apart(tuple(judged_here), MEASURED)
         yield from tolerance.leaves(recorded, again, apart, same, why)
     for own in (derivation.sentence, derivation.figures, derivation.machine):

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from harness.pipeline import environment
 from harness.pipeline.evaluation.answers import SHOWN, differ
 from harness.pipeline.evaluation.record import ANSWERS, ASKED, FILES, Evaluation
 from harness.pipeline.evaluation.rows import Row
@@ -104,7 +105,8 @@ def _following(told: Evaluation, asking: list[Question], exact: bool) -> Iterato
         yield Finding("evaluation.code", known, now, "not what its answers give")
     if told.result.get("verdict") == UNJUDGED:
         reason, said = told.result.get("reason"), conclusion(told.averages)
-        if reason != said and words(reason) == words(said):
+        worded = (told.result.get("environment") or {}).get("code") == environment.code()
+        if reason != said and (worded or words(reason) == words(said)):
             yield Finding("reason", reason, said, "not what its answers give")
         elif reason != said:
             yield from _claims(str(reason), said, told.averages)

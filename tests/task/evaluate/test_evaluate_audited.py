@@ -153,6 +153,7 @@ FORGED = {
     "an interval": (following(rows(low=0.5)), "contains: low"),
     "a difference's interval": (rows(delta_low=-0.001), "contains: delta_low"),
     "bytes": (following(rows(kv_bytes=1.0)), "contains: kv_bytes"),
+    "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
     "a code": (lambda f: said(f, "cannot_tell", "evaluation"), "evaluation.code"),
     "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
     "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
@@ -321,6 +322,9 @@ def rounded(line: Row) -> None:
 )
 def test_a_sentence_of_another_version_claims_no_other_figures(runs, copy, reason, claim) -> None:
     said(copy, reason)
+    result = record.read(copy / "result.json")
+    result["environment"]["code"] = "another"
+    write_json(copy / "result.json", result)
     now = of(runs[1] / "again" / "run")
     named = list(evaluation.differences(of(copy), now, exact=False))
     assert {f.what for f in named} <= {"reason"}
