@@ -69,7 +69,7 @@ def unbegun(folder: Path | None) -> None:
     """Remove the folder of a sweep whose configuration was rejected before any point of it was run."""
     from harness.pipeline import failure
 
-    if folder and folder.is_dir() and [p.name for p in folder.iterdir()] == ["multirun.yaml"]:
+    if folder and folder.is_dir() and {p.name for p in folder.iterdir()} <= {"multirun.yaml"}:
         failure.remove(folder)
 
 

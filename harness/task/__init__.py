@@ -54,6 +54,7 @@ def dispatch(
     from harness.report.terminal.console import Say
 
     say, cfg, before = Say(sweep, passing), None, None
+    folder.mkdir(parents=True, exist_ok=True)
     with suppress(PermissionError):  # somebody else's, who has opened it to this user
         folder.chmod(0o700)  # its record holds the prompt
     try:
