@@ -44,11 +44,11 @@ from harness.report.terminal.bar import on_terminal
 from harness.save import store
 from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
-from harness.spelling import python_says
+from harness.api_errors import as_api
 from harness.tokenizer.policy import encode
 
 
-@python_says
+@as_api
 def load_model(
     source: str = "tiny",
     dtype: str | torch.dtype = "float32",
@@ -79,7 +79,7 @@ def load_model(
     return load_weights(declared(source, revision, attention), kind, place)
 
 
-@python_says
+@as_api
 def capture_text(
     model: Loaded,
     text: str | Sequence[str] = "",
@@ -104,7 +104,7 @@ def capture_text(
     return session.capture(rows, session.sampler(), finite=False).state
 
 
-@python_says
+@as_api
 def save_state(
     state: State,
     out: str | Path,
@@ -132,7 +132,7 @@ def save_state(
         return store.save(state, out, settings, access=access)
 
 
-@python_says
+@as_api
 def load_state(
     source: str | Path,
     model: Loaded | None = None,
@@ -164,7 +164,7 @@ def load_state(
     return state.to(model.device)
 
 
-@python_says
+@as_api
 def prune_state(
     model: Loaded, state: State, policy: str | type = "keydiff", **options: Any
 ) -> State:
@@ -182,7 +182,7 @@ def prune_state(
     return reduction.pruned_by(model, known(model, state), policy, options)
 
 
-@python_says
+@as_api
 def quantize_state(state: State, quantizer: str | type = "int8", **options: Any) -> State:
     """`state` with its keys and values as codes: by an option of the group `quantize`, or a class of
     yours below `harness.quantize.Quantizer`. options: its keys (`group`, `recent`, ...). Warns where an option
@@ -191,7 +191,7 @@ def quantize_state(state: State, quantizer: str | type = "int8", **options: Any)
     return argument.warned(reduction.quantized_by(state, quantizer, options), quantizer)
 
 
-@python_says
+@as_api
 def wrap(model: Any, tokenizer: Any = None) -> Loaded:
     """`model` and `tokenizer`, objects of the library's in use already, as a Loaded: nothing in them is changed.
     Without a tokenizer a text is its ids, as numbers (`"5 17 300"`). Of what `torch.compile` or `DataParallel` made, the module inside is taken; adapters (PEFT) are weights
@@ -200,7 +200,7 @@ def wrap(model: Any, tokenizer: Any = None) -> Loaded:
     return interop.wrap(model, tokenizer)
 
 
-@python_says
+@as_api
 def from_cache(
     model: Loaded,
     past_key_values: Any,
@@ -241,7 +241,7 @@ def from_cache(
     return state if numbers is None else replace(state, rng=numbers)
 
 
-@python_says
+@as_api
 def to_cache(state: State, model: Any, strict: bool = True) -> Any:
     """A DynamicCache holding `state`, with which `model.generate(past_key_values=...)` goes on, given all ids so far and
     at least one more: without a new one it feeds them all again. It shares keys and values with `state`: `generate`
@@ -254,7 +254,7 @@ def to_cache(state: State, model: Any, strict: bool = True) -> Any:
     return interop.to_cache(session, state)
 
 
-@python_says
+@as_api
 def resume(
     model: Loaded,
     state: State | str | Path,
@@ -313,7 +313,7 @@ def resume(
     return Resumed(model, runner, session.sampler(state), prompt, steps, line)
 
 
-@python_says
+@as_api
 @on_terminal()
 def judge(
     model: Loaded, state: State | str | Path, steps: int = 16, cache: Cache = "auto"

@@ -100,7 +100,7 @@ def test_a_loop_left_early_goes_on_where_it_was(model, sampling) -> None:
 def test_what_is_there_is_replaced_on_request_and_nobodys_file_ever(model, tmp_path) -> None:
     state = harness.capture_text(model, PROMPT)
     harness.save_state(state, tmp_path / "s")
-    with pytest.raises(InputProblem, match="overwrite=True"):
+    with pytest.raises(InputProblem, match="overwrite=true"):
         harness.save_state(state, tmp_path / "s")
     harness.save_state(state, tmp_path / "s", overwrite=True)
     (tmp_path / "s" / "notes.txt").write_text("mine")
@@ -184,7 +184,7 @@ def test_an_error_ends_at_the_line_of_the_caller(model) -> None:
     with pytest.raises(InputProblem) as problem:
         harness.judge(model, "runs/mine")
     files = [entry.path.name for entry in problem.traceback]
-    assert [f for f in files if f not in ("test_api.py", "python.py")] == ["spelling.py"], files
+    assert [f for f in files if f not in ("test_api.py", "python.py")] == ["api_errors.py"], files
 
 
 def test_a_state_is_made_smaller_by_name_and_by_a_class_of_ones_own(model, tmp_path) -> None:

@@ -317,5 +317,5 @@ def test_the_command_line_goes_on_with_ids_too(request, loaded, place) -> None:
     assert beyond.code == 2 and "'64' is no id" in beyond.out, beyond.out
     lacking = command("model=path", "model.path=m", "text=5 17 300", "steps=3")
     assert lacking.code == 2 and "model.tokenizer=ids" in lacking.out, lacking.out
-    with pytest.raises(harness.InputProblem, match=r"harness\.wrap\(model\)"):
+    with pytest.raises(harness.InputProblem, match=r"a text is its ids"):
         harness.load_model(place / "m")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness.spelling import in_python
 from harness.variants import OPEN
 
 
@@ -40,21 +39,6 @@ def test_the_caller_s_random_numbers_are_theirs() -> None:
     """A package that is imported with the functions draws one as it is."""
     done = subprocess.run([sys.executable, "-c", SEEDED], capture_output=True, text=True)
     assert done.stdout == "True\n", done.stderr
-
-
-def test_whole_commands_stay_as_the_shell_takes_them() -> None:
-    said = (
-        "save it again (overwrite=true), or: task=save compact=true snapshot=a out=a overwrite=true"
-    )
-    assert in_python(said) == (
-        "save it again (overwrite=True), or: "
-        "`python -m harness task=save compact=true snapshot=a out=a overwrite=true`"
-    )
-    assert in_python("use model=path model.path=DIR.") == "use the directory as `source`."
-    assert in_python("with: model=path model.path=/a/b-1.") == 'with: load_model("/a/b-1").'
-    assert in_python("fault.layer=5 and a == b") == "fault.layer=5 and a == b"
-    assert in_python("encrypt=env:NOPE: no such name") == 'encrypt="env:NOPE": no such name'
-    assert in_python("give prune.tokens=N or prune=knorm") == 'give `tokens` or policy="knorm"'
 
 
 def test_what_is_there_for_people_is_there_for_editors() -> None:

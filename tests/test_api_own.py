@@ -160,9 +160,7 @@ def _narrow(tensor):
 def test_a_format_that_loses_digits_saves_nothing(model, state, tmp_path, monkeypatch) -> None:
     """Found where it is written, by the one who can mend it; the snapshot that stood there stays."""
     harness.save_state(state, tmp_path / "s")
-    with pytest.raises(
-        ConfigProblem, match=r"format=\"Halves\": `read` does not give back"
-    ) as told:
+    with pytest.raises(ConfigProblem, match=r"save=Halves: `read` does not give back") as told:
         harness.save_state(state, tmp_path / "s", format=Halves, overwrite=True)
     assert "does not match its digest" in str(told.value) and "backup" not in str(told.value)
     assert harness.load_state(tmp_path / "s", model).tokens == state.tokens

@@ -36,7 +36,7 @@ LEVEL = {
     "machine": 0,
     "process": 0,
     "progress": 0,
-    "spelling": 2,
+    "api_errors": 2,
 }
 ROOM = 4
 LOOKUP = ("variants.py", "prune/registry.py")  # import, within a room, what that room asks for

@@ -17,7 +17,7 @@ from harness.machine import many
 from harness.model.loaded import Loaded
 from harness.snapshot import coherence
 from harness.snapshot.state import State
-from harness.spelling import SWAPPED
+from harness.api_errors import SWAPPED
 from harness.tokenizer.policy import continuation
 
 ROLES = ("system", "user", "assistant", "tool", "developer", "model")  # that templates know

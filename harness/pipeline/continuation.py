@@ -11,7 +11,7 @@ from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.argument import check_precision
 from harness.snapshot.state import State
-from harness.spelling import python_says
+from harness.api_errors import as_api
 from harness.tokenizer.shown import wordless
 from harness.tokenizer.stream import Stream
 
@@ -71,7 +71,7 @@ class Resumed(Iterator[Any]):
         """Old segments plus one new; its generator continues where this one stands."""
         return self._sampler.paused(self._decoder.commit())
 
-    @python_says
+    @as_api
     def __next__(self) -> Any:
         check_precision(self._model)
         if self._prompt is not None:

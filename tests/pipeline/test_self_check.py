@@ -206,7 +206,7 @@ def test_a_broken_cache_on_the_main_line_and_where_it_prunes_as_it_goes(harness,
         assert harness(*OWN, *given, "cache=healthy").code == 0
 
 
-def test_python_says_it_too(session) -> None:
+def test_as_api_it_too(session) -> None:
     import harness
 
     opened = session(TEXT, "prompt=text")
