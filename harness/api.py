@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from harness import config
+from harness.api_errors import as_api
 from harness.cache.base import check_fit
 from harness.capture import check_length
 from harness.errors import InputProblem
@@ -44,7 +45,6 @@ from harness.report.terminal.bar import on_terminal
 from harness.save import store
 from harness.snapshot.result import GOOD
 from harness.snapshot.state import State
-from harness.api_errors import as_api
 from harness.tokenizer.policy import encode
 
 

@@ -1,7 +1,6 @@
 """What goes wrong in the Python API is one plain error, in the words of Python."""
 
 import copy
-import re
 import warnings
 
 import pytest

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from harness.api_errors import SWAPPED
 from harness.capture import check_length, check_vocabulary, vocabulary
 from harness.compare.identity import Difference, fits
 from harness.errors import InputProblem, Misfit
@@ -17,7 +18,6 @@ from harness.machine import many
 from harness.model.loaded import Loaded
 from harness.snapshot import coherence
 from harness.snapshot.state import State
-from harness.api_errors import SWAPPED
 from harness.tokenizer.policy import continuation
 
 ROLES = ("system", "user", "assistant", "tool", "developer", "model")  # that templates know

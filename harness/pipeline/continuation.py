@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
+from harness.api_errors import as_api
 from harness.cache.base import Decoder
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
 from harness.pipeline.argument import check_precision
 from harness.snapshot.state import State
-from harness.api_errors import as_api
 from harness.tokenizer.shown import wordless
 from harness.tokenizer.stream import Stream
 
