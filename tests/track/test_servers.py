@@ -233,7 +233,9 @@ def test_a_server_that_was_never_there(process, place):
     port = free_port()
     began = time.monotonic()
     done = process("-m", "steps=4", "seed=1,2", f"track.uri=http://127.0.0.1:{port}")
-    assert done.code == 0 and done.out.count("cannot track to") == 1, done.out
+    assert done.code == 0 and done.out.count("cannot track to") == 2, (
+        "its first point and the end say so"
+    )
     assert time.monotonic() - began < 90
     again = process(f"resume={done.folders[0]}")
     assert again.code == 2 and "cannot track to" in again.out
