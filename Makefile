@@ -59,9 +59,6 @@ cost: $(READY) ## task=resume beside fifteen lines by hand, at 124M, 0.6B and 1.
 thousand: $(READY) ## a sweep of 1,000 points through one Slurm job array, and its cost (ARGS='--launcher local')
 	@PYTHONPATH=. $(PY) tests/track/thousand.py $(ARGS)
 
-recording: $(READY) ## what recording costs a single short run, in pairs (ARGS='--pairs 11 --fresh')
-	@$(PY) tests/track/recording.py $(ARGS)
-
 dashboard: $(READY) ## MLflow on http://127.0.0.1:5000, this machine only
 	@$(PY) -m harness.track.dashboard $(ARGS)
 
@@ -102,4 +99,4 @@ clean-runs: ## delete what is below runs/, snapshots and mlflow.db too, but not 
 	  [ "$$answer" = y ] || { echo "nothing was deleted"; exit 1; }; fi
 	@find runs -mindepth 1 -maxdepth 1 $(KEPT) -exec rm -rf {} +
 
-.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels thousand recording dashboard audit reference across train peers recall clean clean-runs
+.PHONY: help run test test-slow fuzz lint format bench cost gpu gpu-wheels thousand dashboard audit reference across train peers recall clean clean-runs

@@ -95,11 +95,6 @@ def spelled() -> str:
     return f"{shown}{suffix}"
 
 
-def of_mlflow() -> str:
-    """The words that start MLflow's own commands, of the same installation as `spelled` starts."""
-    return f"{spelled().removesuffix('harness')}mlflow"
-
-
 def retold(text: str) -> str:
     """`text` with the commands in it spelled as `spelled` does: a reader at this terminal can paste them."""
     return _COMMAND.sub(lambda _: spelled(), text)

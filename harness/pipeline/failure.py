@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.report.terminal.console import Say
 
 MANIFEST = "manifest.json"  # says that a snapshot is whole; nothing heavy is imported for its name
+ROWS = "bench.json"  # what a measurement leaves as it goes
 
 Stamp = tuple[int, int]
 
@@ -147,7 +148,6 @@ def _record_composed(folder: Path, record: dict[str, Any]) -> None:
     write_json(folder / "result.json", record)
     _draw(folder, record)  # again, now that it is known what was asked
     seal(folder, record, tree, packages())
-    track.begin(settings, tree["runs_dir"])
     track.log(settings, tree["runs_dir"], folder, record, tree["name"])
 
 
@@ -184,7 +184,6 @@ def left_behind(
     folder.
     """
     from harness.pipeline.finish import shown
-    from harness.track.killed import finished
 
     name = f"task={cfg.task.name}" if cfg else "the job"
     lines = [f" in {name}" + (f", at '{stage}'" if stage else "")]
@@ -203,6 +202,22 @@ def left_behind(
     if len(lines) == 1:
         lines.append("nothing was written")
     return "; ".join(lines) + "."
+
+
+def finished(folder: Path) -> str:
+    """Which snapshots a job has finished in its folder, or rows of a measurement, as a part of a sentence; empty for none."""
+    from harness import machine
+    from harness.process import shown
+
+    if (rows := folder / ROWS).is_file():
+        return f"kept: what was measured by then, in {shown(rows)}"
+    whole = sorted(folder.glob(f"**/{MANIFEST}"), key=lambda p: p.stat().st_mtime_ns)
+    several = f"{machine.many(len(whole), 'finished snapshot')}, the last of them"
+    return (
+        f"kept: {several if whole[1:] else 'the finished snapshot'} {shown(whole[-1].parent)}"
+        if whole
+        else ""
+    )
 
 
 def _about_out(cfg: Config, before: Stamp | None) -> str:

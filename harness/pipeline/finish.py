@@ -274,7 +274,7 @@ def write(
 def remedy(folder: Path, problem: str, moves: bool, typed: Sequence[str] = ()) -> str:
     """What to do about a result that the tracking server did not get. problem: why. moves: whether that may have
     another address by now. typed: what was said of the store when it was tried once more."""
-    from harness.track.reasons import DELETED
+    from harness.track.store import DELETED
 
     mine = f"resume={shown(folder)}"
     told = f"once that is mended, `{literal.command([mine, *typed])}` uploads it"

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from harness import track
 from harness.config import Config
 from harness.errors import NotRestored, RestoreRefused, SnapshotInvalid
 from harness.pipeline import origin
@@ -30,11 +29,9 @@ def foreseen(cfg: Config, manifest: Mapping[str, Any], say: Say) -> None:
 @contextmanager
 def naming(session: Any, manifest: Mapping[str, Any], state: State | None = None) -> Iterator[None]:
     """What refuses a restore in this block has, as `known`, what was read of the snapshot of `manifest` and of the
-    model of `session`: keys of a `result.json`, of the elements those alone. The tracker is told of what is not refused,
-    for a run that is stopped. state: that which is refused, once it was read, for the cause."""
+    model of `session`: keys of a `result.json`, of the elements those alone. state: that which is refused, once it was read, for the cause."""
     try:
         yield
-        track.has_read(session.folder, _known(session, manifest))
     except (RestoreRefused, SnapshotInvalid) as problem:
         problem.known = {**_known(session, manifest), "environment": session.environment()}
         if state is not None and isinstance(problem, RestoreRefused):

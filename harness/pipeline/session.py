@@ -22,7 +22,6 @@ from harness.model.generation import absent, declared
 from harness.model.loaded import Loaded, load
 from harness.model.sampler import Sampler
 from harness.pipeline.environment import environment
-from harness.pipeline.finish import modelled
 from harness.pipeline.prompt import check_prompt, prompt_meta, prompt_rows
 from harness.pipeline.prune import observes, policy_of
 from harness.pipeline.quantize import quantizer_of
@@ -32,12 +31,10 @@ from harness.report.terminal.console import Say
 from harness.save import store
 from harness.save.registry import format_of
 from harness.snapshot.coherence import buffer_document
-from harness.snapshot.manifest import buffer_row, model_rows
 from harness.snapshot.state import State
 from harness.tokenizer import state as tokenizer_state
 from harness.tokenizer.policy import Encoded, encoder
 
-SAID = 400  # characters of a prompt that a tracker is told
 WRITING = ("save", "prune", "resume", "loop")  # `out=` names one snapshot
 
 
@@ -125,16 +122,7 @@ class Session:
         state = received(captured.state, attention)
         if measured := floor(self.loaded, state):
             state = state.document("proof", **measured)
-        self._read(rows, state)
         return replace(captured, state=state)
-
-    def _read(self, rows: list[Encoded], state: State) -> None:
-        """Let the tracker know what was read, for a run that is stopped before it has a result."""
-        from harness import track
-
-        elements = [*model_rows(self.documents), buffer_row(state)]
-        told = {"elements": elements, "size": {"tokens": state.tokens}, "model": modelled(self)}
-        track.has_read(self.folder, {**told, "text": {"prompt": rows[0].text[:SAID]}})
 
     @property
     def documents(self) -> dict[str, Any]:

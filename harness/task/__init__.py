@@ -4,13 +4,12 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness import blame, extras, interrupt, track, variants
+from harness import blame, extras, interrupt, variants
 from harness.config import options as task_options
 from harness.config import tracking
 from harness.config.literal import unswept
@@ -50,7 +49,7 @@ def dispatch(
     job's own and may be removed. passing: where a point of a sweep shows its progress. Raises Stopped, saying what is left, when the job is told to end; a point
     of a sweep raises what a full disk made of it.
     """
-    from harness.pipeline.finish import Outcome, options, shown
+    from harness.pipeline.finish import Outcome, shown
     from harness.report.terminal.console import Say
 
     say, cfg, before = Say(sweep, passing), None, None
@@ -73,15 +72,11 @@ def dispatch(
         _log_to(folder)
         if not sweep and (said := unswept(cfg.text) or unswept(cfg.prompt.text)):
             say.note(said)
-        tracked: Any = nullcontext()
-        if cfg.task.name not in UNTRACKED:
-            if said := tracking.told(cfg.track.name, cfg.track.uri, cfg.track.experiment):
-                say.note(said)
-            track.begin(cfg.track, cfg.runs_dir)
-            if not sweep:  # which says itself what it did not come to
-                tracked = track.running(asdict(cfg), folder, options(cfg))
+        where = tracking.told(cfg.track.name, cfg.track.uri, cfg.track.experiment)
+        if where and cfg.task.name not in UNTRACKED:
+            say.note(where)
         limit = interrupt.limited(cfg.limit_s, TooLong(cfg.limit_s or 0))
-        with tracked, limit, using(cfg) as access, say.watched():
+        with limit, using(cfg) as access, say.watched():
             if access.encrypt and not say.quiet:
                 say.problem(CLEAR.format(shown(folder)))
             return _story(cfg.task.name, say).run(cfg, folder, say)
@@ -114,9 +109,6 @@ def dispatch(
                     if sweep
                     else failure.left_behind(cfg, folder, say.what, before, fresh, say.kept())
                 )
-                if not sweep:
-                    uri = cfg and cfg.track.uri
-                    said += track.told_to_end(folder, interrupt.word() + said, uri)
             raise interrupt.Stopped(said) from None
         if sweep and disk_is_full(problem):
             raise

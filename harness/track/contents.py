@@ -1,9 +1,10 @@
-"""What a run tells a tracking server: parameters, tags, what went into it. Its metrics: `metrics.py`."""
+"""What MLflow gets of a run beside its metrics and files: a name, parameters, tags."""
 
+import getpass
 import json
-import re
-from collections.abc import Iterable, Iterator
-from itertools import takewhile
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,258 +12,275 @@ from harness import variants
 from harness.config import called, launched
 from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
-from harness.snapshot import objective, refused, table
-from harness.snapshot.result import UNJUDGED, exit_code, outcome, told_apart
-from harness.track import colours, models, parts, provenance, snapshot
-from harness.track import lists as several
-from harness.track.metrics import safe
+from harness.results.run import fact_of, values
+from harness.snapshot import table
+from harness.snapshot.record import flat
+from harness.snapshot.result import UNJUDGED, exit_code, outcome
+from harness.track import snapshot
 
-PARAM_LIMIT = 500  # characters of one
-RATIO, ALL = "prune.ratio", "1"  # of a run that prunes nothing, for which MLflow invents one
-BUDGET = ("prune.tokens", RATIO)
-GIVEN = ("snapshot", "foreign")  # may have been pruned before
-PARAMS = 40  # how many: what was chosen; the rest is a file
+Record = dict[str, Any]
+LONG = 500  # characters of a parameter or a tag
+NAMED = 80  # characters of a name, without its outcome
+PARAMS = 40  # per run; the whole configuration is an artifact
 CHOSEN = ("seed", "steps", "dtype", "device", "cache.branches", "prompt.batch")
-AUDIT, AUDITED = "audit", ("task.name", "run", "trusted")  # a task, and what it reads
-TABLES = ("faults", "architectures")  # tasks whose verdict is none of a thought
-ADMINISTRATIVE = ("hydra", "runs_dir", "track", "out", "name", "sign", "encrypt", "decrypt")
-PLACED = "path"  # the option of a model that is called by its folder
-PLACES = ("run", "snapshot", "a", "b", "model.path", "engine.model", "prompt.path")  # by last name
-WHOLE = re.compile(r"""'[^']*'|"[^"]*"|\[[^\]]*\]|\{[^}]*\}""")  # one value, with commas of its own
+BUDGET = ("prune.tokens", "prune.ratio")
+LISTS = {
+    "prune": "prunes",
+    "quantize": "quantizers",
+    "cache": "caches",
+}  # of a task that takes several
+ADMINISTRATIVE = (
+    "hydra",
+    "runs_dir",
+    "track",
+    "out",
+    "name",
+    "sign",
+    "encrypt",
+    "decrypt",
+    "report",
+    "limit_s",
+)
+PLACES = (
+    "run",
+    "snapshot",
+    "a",
+    "b",
+    "model.path",
+    "engine.model",
+    "prompt.path",
+)  # named by their last part
+NOTE = "mlflow.note.content"  # MLflow's own tags: the description, and the run above
+ABOVE = "mlflow.parentRunId"
 
 
-def status(results: Iterable[dict[str, Any]]) -> str:
-    """What a run of these results, one or the points of a sweep, is marked as: failed where one of them did not end
-    with 0. A comparison that came to its end has done what it was asked, whatever it found."""
-    return "FAILED" if any(exit_code(one) and not _compared(one) for one in results) else "FINISHED"
+def status(results: Iterable[Record]) -> str:
+    """FAILED where a result ended with another code than 0. A comparison that found differences did what it was for."""
+    stopped = ("failed", "refused")
+    missed = [r for r in results if exit_code(r)]
+    failed = any(r.get("task") != "diff" or r.get("verdict") in stopped for r in missed)
+    return "FAILED" if failed else "FINISHED"
 
 
-def _compared(result: dict[str, Any]) -> bool:
-    return result.get("task") == "diff" and _stopped(result) is None
+def name(folder: Path, result: Record, configured: str) -> str:
+    """What was typed, and what came out: `prune=snapkv prune.ratio=0.25: diverged`. Of a point what it alone has."""
+    typed = varied(folder) if in_sweep(folder) else [o for o in overrides(folder) if telling(o)]
+    words = [read(override, brief=True) for override in typed]
+    if not words or (configured != "experiment" and not in_sweep(folder)):
+        words.insert(0, configured)
+    return ended(short(" ".join(words)), word(result))
 
 
-def parameters(folder: Path) -> Iterator[tuple[str, str]]:
-    """What was chosen, at most 40: the options, of a task that takes several all of them, then what was typed,
-    then what runs are told apart by. The whole configuration is an artifact (`record.json`,
-    `hydra/config.yaml`). Long values are cut here rather than by the server."""
+def ended(named: str, came: str) -> str:
+    return f"{named}: {came}" if came else named
+
+
+def short(text: str, most: int = NAMED) -> str:
+    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
+
+
+def word(result: Record) -> str:
+    """The outcome in a few words; empty where the task has none."""
+    return outcome(result) or table.word(result)
+
+
+def parameters(folder: Path) -> dict[str, str]:
+    """What was chosen: the options, what was typed, and what runs are usually told apart by."""
     return chosen(config(folder), overrides(folder))
 
 
-def chosen(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
-    """The same of a configuration and of what was typed."""
-    told = {**dict(_configured(tree, typed)), **several.options(tree)}
-    return ((key, value[:PARAM_LIMIT]) for key, value in [*told.items()][:PARAMS])
-
-
-def configured(folder: Path) -> dict[str, str]:
-    """The same with the one option of each group that the configuration holds: what the parts of a task begin
-    with that takes several."""
-    return dict(_configured(config(folder), overrides(folder)))
-
-
-def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
-    every = dict(flat(tree)) | _said(tree)
-    every |= {f"{group}.name": name for group, name in (tree.get(called.KEY) or {}).items()}
-    typed = [_key(o) for o in typed if telling(o)]
+def chosen(tree: Record, typed: Iterable[str]) -> dict[str, str]:
+    """The same of a configuration and of what was typed. Keys that the task does not read are left out."""
+    task = tree.get("task") or {}
+    held = dict(flat(tree))
+    held |= {f"{group}.name": option for group, option in (tree.get(called.KEY) or {}).items()}
+    if tree.get("text"):
+        held["prompt.name"] = "text"
     groups = [
-        f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
+        f"{key}.name"
+        for key, value in tree.items()
+        if isinstance(value, dict) and "name" in value and key not in ADMINISTRATIVE
     ]
-    budget = [k for k in BUDGET if every.get(k) is not None][:1]
-    wanted = dict.fromkeys([*groups, *typed, *CHOSEN, *budget])
-    task = str(every.get("task.name"))
-    if task in variants.options("task"):  # what it cannot heed tells nothing
-        passed = {*unread(task)}
-        wanted = {k: None for k in wanted if passed.isdisjoint((k, k.partition(".")[0]))}
-    if every.get("prune.name") == "none":  # which keeps everything that was read here
-        whole = "prune.name" in wanted and not any(every.get(key) for key in GIVEN)
-        wanted = {key: None for key in wanted if key not in BUDGET}
-        every[RATIO], wanted = ALL, wanted | dict.fromkeys([RATIO] * whole)
-    if every.get("task.name") == AUDIT:  # the record that it audits has the rest
-        wanted = {key: None for key in AUDITED if every.get(key)}
-    if every.get("task.name") == "diff":  # which reads no more than it was given
-        wanted = {k: None for k in wanted if k.removesuffix(".name") in ("task", *typed)}
-    for key in [k for k in wanted if k in every][:PARAMS]:
-        value = every[key]
-        if key == "model.name" and value == PLACED and every.get("model.path"):
-            value = Path(str(every["model.path"])).name
-        told = several.joined(value) if isinstance(value, list) else _worded(value)
-        yield safe(key.removesuffix(".name")), told[:PARAM_LIMIT]
+    budget = [k for k in BUDGET if held.get(k) is not None and held.get("prune.name") != "none"][:1]
+    wanted = [*groups, *(_key(o) for o in typed if telling(o)), *CHOSEN, *budget]
+    dead = (
+        {*unread(str(task.get("name")))} if task.get("name") in variants.options("task") else set()
+    )
+    told = {
+        k.removesuffix(".name"): held[k]
+        for k in wanted
+        if k in held and dead.isdisjoint((k, k.partition(".")[0]))
+    }
+    told |= {key: task[several] for key, several in LISTS.items() if task.get(several)}
+    return dict([(safe(k), _text(v)[:LONG]) for k, v in told.items()][:PARAMS])
 
 
-def _worded(value: Any) -> str:
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def axes(sweep: Path) -> dict[str, str]:
-    """What a sweep varied, as it was typed: key -> values."""
-    several = [o for o in (*swept(sweep), *searched(sweep)) if _varies(o.partition("=")[2])]
-    pairs = (read(o).partition("=") for o in several)
-    return {key.lstrip("+"): value for key, _, value in pairs}
+def safe(key: str) -> str:
+    """A key as MLflow takes it."""
+    return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
 
 
-def _varies(value: str) -> bool:
-    """Whether a value is several: commas outside of lists and quotes, or a choice, a range."""
-    bare = WHOLE.sub("", value)
-    return "," in bare or "(" in bare
-
-
-def tags(result: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Verdict, model, code state, sweep: what runs are searched by. Options are parameters, the digests of the
-    elements a file."""
-    git, judged = _git(result), bool(result.get("curves"))
-    labels = {
-        "verdict": None if wordless(result) else str(result.get("verdict")),
-        "outcome": word(result, folder) or None,
-        "conclusion": told_apart(concluded(result))[:PARAM_LIMIT],
-        "task": str(result.get("task")),
+def tags(folder: Path, result: Record) -> dict[str, str]:
+    """What runs are searched by. The facts that are tags say so themselves."""
+    environment = result.get("environment") or {}
+    git = (environment or result).get("git") or {}
+    facts = {path.rpartition(".")[2]: value for path, value in values(result).items()
+             if fact_of(path).track == "tag" and not path.startswith("noise_floor")}  # fmt: skip
+    versions = environment.get("versions") or {}
+    ran = environment.get("device") not in (None, "none", "outside")
+    stopped = result.get("verdict") in ("failed", "refused")
+    judged = bool(result.get("curves"))
+    served = result.get("cache")
+    text = result.get("text") or {}
+    answers: dict[Any, str] = {True: "right", False: "wrong"}
+    labels = facts | {
+        "verdict": None if _wordless(result) else result.get("verdict"),
+        "outcome": word(result) or None,
+        "conclusion": str(result.get("conclusion") or result.get("reason")),
+        "reason": str(result.get("reason")) if stopped else None,
+        "task": result.get("task"),
         "required": result.get("required") if judged else None,
         "exit_code": exit_code(result) if judged or exit_code(result) else None,
-        **provenance.tags(folder, str(result.get("folder", folder))),
-        "model": models.named(result),
         "record": record_id(folder),
         "snapshot_id": snapshot.left(result).get("id"),
         "parent_snapshot_id": snapshot.parent(result),
         "out": config(folder).get("out"),
-        **provenance.source(git.get("commit")),
-        "git_dirty": str(git.get("dirty")).lower() if git else None,
-        "git_diff_digest": git.get("diff_digest"),
+        "git_commit": git.get("commit"),
+        "git_dirty": git.get("dirty"),
         "sweep": folder.parent.name if in_sweep(folder) else None,
         "sweep.point": folder.name if in_sweep(folder) else None,
-        **(colours.tag(folder.name) if in_sweep(folder) else {}),
-        "cache.served": _served(result),
-        **provenance.made_with(result),
+        "cache.served": served.get("served") if isinstance(served, dict) else None,
+        "device.served": environment.get("device") if ran else None,
+        **{package: versions.get(package) for package in ("torch", "transformers") if ran},
         "itself": (result.get("itself") or {}).get("verdict"),
-        "answer": _answer(result.get("text") or {}),
-        "reason": _stopped(result),
-        **_flags(result),
-    }
-    if result.get("task") == AUDIT:
-        labels |= _audit(result, folder)
-    return {k: str(v) for k, v in labels.items() if v is not None}
-
-
-def of_part(result: dict[str, Any]) -> dict[str, str]:
-    """What each is called, the task, the code state and, of an evaluation, the model: tags of the runs below one."""
-    task, git = str(result.get("task")), _git(result)
-    known = {"task": task, "part": parts.called(task).removesuffix("s")}
-    known["model"] = str(models.named(result) or "") * (task == "evaluate")
-    known["git_dirty"] = str(git.get("dirty", "")).lower()
-    told = {key: value for key, value in known.items() if value}
-    return told | provenance.source(git.get("commit")) | provenance.made_with(result)
-
-
-def _git(result: dict[str, Any]) -> dict[str, Any]:
-    return (result.get("environment") or result).get("git") or {}
-
-
-def _audit(result: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What an audit is searched by: what it came to, the run it is of and how that was compared. Nothing was
-    judged but whether a record holds, so it has no verdict and no options that it does not read."""
-    return {
-        "verdict": None,
-        "bitwise": None,
-        "audit.outcome": word(result, folder),
+        "answer": answers.get(text.get("restored_right")),
+        "audit.outcome": word(result) if result.get("task") == "audit" else None,
         "audit.of": result.get("audit_of"),
-        "audit.run": audited(folder).get("run"),
-        "audit.compared": audited(folder).get("compared"),
+        **place(folder, str(result.get("folder", folder))),
     }
+    labels[NOTE] = labels["conclusion"]
+    return written(labels)
 
 
-def audited(folder: Path) -> dict[str, Any]:
-    """The report of the audit in `folder`; empty of one that came to no end."""
+def written(labels: Record) -> dict[str, str]:
+    """Tags as MLflow takes them, those without a value left out."""
+    told = {
+        k: str(v).lower() if isinstance(v, bool) else str(v)
+        for k, v in labels.items()
+        if v is not None
+    }
+    return {key: short(value, LONG) for key, value in told.items()}
+
+
+def _wordless(result: Record) -> bool:
+    """Whether the task judges no thought: its verdict would be found among those of runs that do."""
+    own = outcome(result) != result.get("verdict")
+    tabled = result.get("verdict") == UNJUDGED or result.get("task") in ("faults", "architectures")
+    return (own and tabled) or result.get("task") == "audit"
+
+
+def place(folder: Path, shown: str) -> Record:
+    """Where a run was made, by whom and by what. shown: its folder as it lies below the working directory."""
+    whole = str(folder.absolute())
+    below = not Path(shown).is_absolute() and whole.endswith(f"/{shown}")
+    told = {"folder": shown, "host": socket.gethostname(), "directory": (whole.removesuffix(f"/{shown}") or "/") if below else None,
+            "mlflow.source.name": "python -m harness", "mlflow.source.type": "LOCAL"}  # fmt: skip
+    with suppress(OSError, KeyError, ImportError):  # a user without a name
+        told["mlflow.user"] = getpass.getuser()
+    return told
+
+
+def config(folder: Path) -> Record:
+    """The sealed configuration of a run; empty where nothing is sealed."""
+    tree = _record(folder).get("config")
+    return tree if isinstance(tree, dict) else {}
+
+
+def record_id(folder: Path) -> str | None:
+    return _record(folder).get("id")
+
+
+def _record(folder: Path) -> Record:
     try:
-        document = json.loads((folder / "audit.json").read_text("utf-8"))
+        document = json.loads((folder / "record.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
 
 
 def began(folder: Path) -> int:
-    """When the run began, in milliseconds: Hydra writes its configuration first."""
-    return _first(folder, ".hydra/config.yaml", "record.json", "result.json")
+    """In milliseconds: Hydra writes its own configuration first; a record writes config.yaml anew."""
+    return _written(folder, ".hydra/hydra.yaml", ".hydra/config.yaml", "record.json", "result.json")
 
 
-def ended(folder: Path) -> int:
-    """When the run came to its end, in milliseconds: it is sealed last, and what is uploaded later changes no
-    seal."""
-    return _first(folder, "record.json", "result.json")
+def finished(folder: Path) -> int:
+    """In milliseconds: the seal is written last, and no upload changes it."""
+    return _written(folder, "record.json", "result.json")
 
 
-def _first(folder: Path, *names: str) -> int:
-    """When the first of these files that is there was written."""
-    file = next((folder / name for name in names if (folder / name).is_file()), folder)
+def _written(folder: Path, *names: str) -> int:
+    file = next((folder / one for one in names if (folder / one).is_file()), folder)
     return int(file.stat().st_mtime * 1000)
 
 
-def word(result: dict[str, Any], folder: Path) -> str:
-    """What came out, in a few words: the outcome; where the task has no word for it the figures that a search
-    is told, where one asks, or the share of right answers."""
-    if said := outcome(result) or table.word(result):
-        return said
-    try:
-        wanted = json.loads((folder / "record.json").read_text("utf-8"))["config"]["report"]
-        names = wanted["objectives"] or []
-    except (OSError, ValueError, KeyError):
-        return ""
-    return objective.said(objective.figures(folder, names)) or parts.answered(folder)
-
-
-def concluded(result: dict[str, Any]) -> str:
-    """What came out, in a sentence; of what was refused what does not fit, before where that lies."""
-    said = result.get("conclusion") or result.get("reason")
-    return " ".join(refused.sentences(result)) or str(said)
-
-
-def wordless(result: dict[str, Any]) -> bool:
-    """Whether the task has no verdict that anything was judged by."""
-    own = outcome(result) != result.get("verdict")  # it has words of its own
-    tabled = result.get("verdict") == UNJUDGED or result.get("task") in TABLES
-    return (own and tabled) or result.get("task") == AUDIT
-
-
-def varied(folder: Path) -> list[str]:
-    """The overrides in which a sweep's point differs from its sweep."""
-    if not in_sweep(folder):
-        return []
-    shared = {spelled(override) for override in swept(folder.parent)}
-    return [o for o in overrides(folder) if spelled(o) not in shared and _key(o) != "track.uri"]
-
-
-def swept(sweep: Path) -> list[str]:
-    """The overrides of a sweep, as typed."""
-    import yaml
-
-    told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
-    return [str(override) for override in told["hydra"]["overrides"]["task"]]
-
-
-def moved(sweep: Path) -> dict[str, Any]:
-    """The address that a sweep was given for all its points, as a key of `track`; empty where there is none."""
-    import yaml
-
-    track = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8")).get("track") or {}
-    uri = track.get("uri")
-    typed = any(_key(o) == "track.uri" and not _varies(o.partition("=")[2]) for o in swept(sweep))
-    return {"uri": uri} if typed and "${" not in str(uri) else {}
-
-
-def searched(sweep: Path) -> list[str]:
-    """What a sweeper was told to vary by its configuration, and nobody has replaced by typing."""
-    import yaml
-
-    told = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
-    params = (told["hydra"].get("sweeper", {}).get("params") or {}).items()
-    replaced = {_key(override) for override in swept(sweep)}
-    return [f"{k}={v}" for k, v in params if k not in replaced]
+def in_sweep(folder: Path) -> bool:
+    return (folder.parent / "multirun.yaml").is_file()
 
 
 def overrides(folder: Path) -> list[str]:
     return launched.typed(folder) or []
 
 
+def varied(folder: Path) -> list[str]:
+    """The overrides in which a sweep's point differs from its sweep."""
+    shared = {spelled(override) for override in swept(folder.parent)} if in_sweep(folder) else set()
+    return [
+        o
+        for o in overrides(folder)
+        if shared and spelled(o) not in shared and _key(o) != "track.uri"
+    ]
+
+
+def swept(sweep: Path) -> list[str]:
+    """The overrides of a sweep, as typed."""
+    return [str(override) for override in multirun(sweep)["hydra"]["overrides"]["task"]]
+
+
+def axes(sweep: Path) -> dict[str, str]:
+    """What was asked of a whole sweep: key -> value, or values. A sweeper's own parameters are among it unless they are
+    typed anew."""
+    params = (multirun(sweep)["hydra"].get("sweeper", {}).get("params") or {}).items()
+    typed = [o for o in swept(sweep) if telling(o) or _key(o) == "task"]
+    replaced = {_key(override) for override in typed}
+    pairs = [
+        read(o).partition("=")
+        for o in (*typed, *(f"{k}={v}" for k, v in params if k not in replaced))
+    ]
+    return {key.lstrip("+~"): value for key, _, value in pairs}
+
+
+def moved(sweep: Path) -> Record:
+    """The address that a sweep was given for all its points, as a key of `track`; empty where there is none."""
+    uri = (multirun(sweep).get("track") or {}).get("uri")
+    typed = [o.partition("=")[2] for o in swept(sweep) if _key(o) == "track.uri"]
+    return {"uri": uri} if typed and "," not in typed[-1] and "${" not in str(uri) else {}
+
+
+def multirun(sweep: Path) -> Record:
+    import yaml
+
+    document = yaml.safe_load((sweep / "multirun.yaml").read_text("utf-8"))
+    return document if isinstance(document, dict) else {}
+
+
 def read(override: str, brief: bool = False) -> str:
-    """An override as a person reads it among others: text in quotation marks. brief: of a place the last
-    name only."""
+    """An override as a person types it, a text in quotation marks. brief: of a place its last part."""
     key, _, value = decoded(override).partition("=")
     if several := texts(override):
         return f"{key}={','.join(map(listed, several))}"
@@ -276,73 +294,5 @@ def _key(override: str) -> str:
 
 
 def telling(override: str) -> bool:
-    """Whether it says what was run; the task itself is in the name."""
+    """Whether an override says what was run; the task itself is in the name."""
     return _key(override) != "task" and _key(override).partition(".")[0] not in ADMINISTRATIVE
-
-
-def _flags(result: dict[str, Any]) -> dict[str, str]:
-    """Yes and no, which a chart cannot show."""
-    blocks = [result.get(name) or {} for name in ("metrics", "mutation", "audit")]
-    return {k: str(v).lower() for block in blocks for k, v in block.items() if isinstance(v, bool)}
-
-
-def _served(result: dict[str, Any]) -> str | None:
-    """The cache that served, which is the one that was asked for or what `auto` came to."""
-    block = result.get("cache")
-    return block.get("served") if isinstance(block, dict) else None
-
-
-def _stopped(result: dict[str, Any]) -> str | None:
-    """Why there is nothing to see, where the job came to no end: the first sentence, with all that it lists."""
-    if result.get("verdict") not in ("failed", "refused"):
-        return None
-    first, *more = str(result.get("reason")).split("\n")
-    rows = takewhile(lambda line: line.startswith("  - "), more)
-    listed = "; ".join(row.strip(" -") for row in rows)
-    said = (
-        f"{first.rstrip(':')}{f': {listed}.' if listed else ''}" if first.endswith(":") else first
-    )
-    return said[:PARAM_LIMIT]
-
-
-def _answer(text: dict[str, Any]) -> str | None:
-    return None if "expected" not in text else "right" if text["restored_right"] else "wrong"
-
-
-def config(folder: Path) -> dict[str, Any]:
-    """The sealed configuration of a run; empty where nothing is sealed."""
-    try:
-        tree = json.loads((folder / "record.json").read_text("utf-8"))["config"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return tree if isinstance(tree, dict) else {}
-
-
-def hidden(config: dict[str, Any]) -> bool:
-    """Whether what a run read or wrote is encrypted: no words of it are told then."""
-    return bool(config.get("decrypt")) or config.get("encrypt") not in (None, "none")
-
-
-def _said(config: dict[str, Any]) -> dict[str, str]:
-    """The prompt of a run that was given a text, whatever option stands there unread."""
-    return {"prompt.name": "text"} if config.get("text") else {}
-
-
-def in_sweep(folder: Path) -> bool:
-    return (folder.parent / "multirun.yaml").is_file()
-
-
-def record_id(folder: Path) -> str | None:
-    try:
-        return json.loads((folder / "record.json").read_text("utf-8"))["id"]
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of a configuration by its whole name."""
-    if isinstance(tree, dict) and tree:
-        for key, value in tree.items():
-            yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, tree

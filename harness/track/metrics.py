@@ -1,70 +1,60 @@
-"""The metrics of a run, in named sections."""
+"""The metrics of a run, in sections. What a fact is to MLflow its own metadata says (`track` in `harness.results`)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from harness.results.run import FACTS
 from harness.snapshot import table
-from harness.snapshot.result import STEPS, times_faster
-from harness.snapshot.result import counted as from_one
+from harness.snapshot.result import STEPS, counted, times_faster
 from harness.track import snapshot
+from harness.track.contents import safe
 
-SECTIONS = {"metrics": "logits", "noise_floor": "noise", "time_s": "time", "size": "size",
-            "oracle": "oracle", "audit": "audit", "diff": "diff", "detection": "faults",
-            "chat": "chat"}  # fmt: skip
-FLAT = {"noise_floor": ("top1_agreement", "top5_overlap", "first_divergence")}  # alike in all runs
-TURNS = (
-    "cached_s",
-    "naive_s",
-    "sent_tokens",
-    "total_tokens",
-    "stored_bytes",
-    "recalled",
-)  # of a chat
-KEPT = "size/kept_share"
+Figure = tuple[str, float, int]  # key, value, step
+SECTIONS = {"metrics": "logits", "noise_floor": "noise", "oracle": "oracle", "mutation": "mutation", "size": "size",
+            "time_s": "time", "audit": "audit", "diff": "diff", "detection": "faults", "chat": "chat"}  # fmt: skip
+ALIKE = ("top1_agreement", "top5_overlap", "first_divergence")  # of the noise floor, in all runs
+TURNS = ("cached_s", "naive_s", "sent_tokens", "total_tokens", "stored_bytes", "recalled")
 LEAST = 1e-6  # what MLflow's axes tell from 0
-MOST = 120  # metrics of one table: more would bury those of other runs
+MOST = 120  # figures of one table
+BATCH = 1000  # metrics per request, the server's limit
 
 
-def metrics(result: dict[str, Any], once: bool = False) -> Iterator[tuple[str, float, int]]:
-    """`section/name`, value and step of every finite number in the result that can differ by more
-    than yes and no: those are tags. What there is for every step has a section of its own, whose charts
-    come before those of one bar. Steps are counted from 1. Noise whose chart would be labelled 0 throughout has its
-    largest step alone, in `noise/`. once: as older versions, which drew it."""
+def number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def metrics(result: dict[str, Any]) -> Iterator[Figure]:
+    """Every finite number of the result that is a metric; steps count from 1."""
+    size = snapshot.sizes(result)
     for block, section in SECTIONS.items():
-        figures = snapshot.sizes(result) if block == "size" else result.get(block) or {}
-        for key, value in figures.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            blank = block == "size" and not value  # of a task that stores nothing
-            if number and value == value and key not in FLAT.get(block, ()) and not blank:
-                name = f"{key}_from_1" if key in STEPS else key
-                yield f"{section}/{name}", float(from_one(key, value)), 0
-    yield from _kept(snapshot.sizes(result))
+        for key, value in (size if block == "size" else result.get(block) or {}).items():
+            fact = FACTS.get(f"{block}.{key}")  # None: a metric of the user's own, or of a task
+            blank = block in ("size", "mutation") and not value
+            if not number(value) or blank or (fact and fact.track != "metric"):
+                continue
+            if (block == "mutation" and fact is None) or (block == "noise_floor" and key in ALIKE):
+                continue
+            name = f"{key}_from_1" if key in STEPS else key
+            yield f"{section}/{name}", float(counted(key, value)), 0
+    if size.get("tokens") and size.get("kept_tokens"):
+        yield "size/kept_share", size["kept_tokens"] / size["tokens"], 0
     if faster := times_faster(result):
         yield "speed/times_faster", faster, 0
-    if copied := (result.get("mutation") or {}).get("bytes_copied_per_token"):
-        yield "mutation/bytes_copied_per_token", float(copied), 0
     for name, curve in list((result.get("curves") or {}).items())[:2]:
-        whose = "noise_" if name.startswith("noise") else ""
+        noise = "noise_" if name.startswith("noise") else ""
         for key, values in curve.items():
-            if whose and not once and all(value is None or value < LEAST for value in values):
+            if noise and all(value is None or value < LEAST for value in values):
                 continue
             for step, value in enumerate(values, 1):
-                if isinstance(value, int | float):
-                    yield f"by_step/{whose}{key}", float(value), step
+                if number(value):
+                    yield f"by_step/{noise}{key}", float(value), step
 
 
-def _kept(size: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
-    """The share of the tokens that are kept, 1 where nothing was pruned: what a search takes a range of and a chart an
-    axis, as no parameter can be."""
-    if size.get("tokens") and size.get("kept_tokens"):
-        yield KEPT, size["kept_tokens"] / size["tokens"], 0
-
-
-def turns(folder: Path) -> Iterator[tuple[str, float, int]]:
-    """What each turn of the chat in `folder` took and held, the first turn as step 1; `recalled` is 1 where the expected
-    answer came, 0 where not. Nothing of another task."""
+def turns(folder: Path) -> Iterator[Figure]:
+    """What each turn of the chat in `folder` took; nothing of another task."""
     try:
         rows = json.loads((folder / "chat.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -75,22 +65,37 @@ def turns(folder: Path) -> Iterator[tuple[str, float, int]]:
                 yield f"by_turn/{key}", float(value), step
 
 
-def tabled(folder: Path, result: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
-    """`column/row`, value and step of the first `MOST` figures of a table, the leftmost column first: runs are compared
-    row by row. A row is called by what tells it apart."""
+def tabled(folder: Path, result: dict[str, Any]) -> Iterator[Figure]:
+    """`column/row` for the figures of a bench, the leftmost column first; a row is called by what tells it apart."""
     by, rows = table.apart(result), table.rows(folder, result)
     figures = [
         (safe(f"{column}/{' '.join(str(row.get(key)) for key in by)}"), float(row[column]), 0)
         for column in table.columns(result) if by and column not in by
-        for row in rows if _number(row.get(column))
+        for row in rows if number(row.get(column))
     ]  # fmt: skip
     yield from figures[:MOST]
 
 
-def safe(key: str) -> str:
-    """A key as MLflow takes it."""
-    return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in key)
+def marked(rows: list[dict[str, Any]]) -> Iterator[Figure]:
+    """Of the runs below one those figures that it has itself: of the full cache and of the best cell, by `as`."""
+    for row in (row for row in rows if row.get("as")):
+        for key, value in row["metrics"].items():
+            if number(value):
+                yield f"{row['as']}/{key.rpartition('/')[2]}", float(value), 0
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+def every(folder: Path, result: dict[str, Any], rows: list[dict[str, Any]]) -> list[Figure]:
+    """All metrics of the run in `folder`. rows: of the runs below it."""
+    return [*marked(rows), *metrics(result), *turns(folder), *tabled(folder, result)]
+
+
+def log(
+    client: Any, run_id: str, values: Iterable[Figure], when: int, params: dict[str, str]
+) -> None:
+    """Log metrics, of one time, and parameters."""
+    from mlflow.entities import Metric, Param
+
+    known = [Metric(key, value, when, step) for key, value, step in values]
+    chosen = [Param(key, value) for key, value in params.items()]
+    for start in range(0, max(len(known), 1), BATCH):
+        client.log_batch(run_id, known[start : start + BATCH], chosen if not start else [])

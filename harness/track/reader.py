@@ -1,4 +1,4 @@
-"""What a store holds of a run, read through its client: for who compares it with the record."""
+"""What a store holds of a run, read through its client (`Store.ask`): for who compares it with the record."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from harness.track import parent
 
 def run(client: Any, run_id: str) -> dict[str, Any] | None:
     """A run as `of` gives it; None where there is none of this id."""
-    found = parent.there(client, run_id)
+    found = parent.find(client, run_id)
     return of(found) if found else None
 
 
@@ -30,9 +30,9 @@ def search(client: Any, tag: str, value: str) -> list[dict[str, Any]]:
     """The runs whose tag has this value, in any experiment, deleted ones too."""
     from mlflow.entities import ViewType
 
-    places = [e.experiment_id for e in client.search_experiments()]
+    experiments = [e.experiment_id for e in client.search_experiments()]
     wanted = f"tags.`{tag}` = '{value}'"
-    return [of(r) for r in client.search_runs(places, wanted, ViewType.ALL, max_results=20)]
+    return [of(r) for r in client.search_runs(experiments, wanted, ViewType.ALL, max_results=20)]
 
 
 def below(client: Any, above: dict[str, Any]) -> list[dict[str, Any]]:
@@ -55,8 +55,8 @@ def files(client: Any, run_id: str, below: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def fetched(client: Any, run_id: str, path: str) -> Iterator[Path]:
-    """One artifact as a file, for as long as the block lasts. Raises OSError where it is not to be had."""
+def fetched(client: Any, run_id: str, path: str = "") -> Iterator[Path]:
+    """One artifact, or the folder of all, for as long as the block lasts. Raises OSError where it is not to be had."""
     with TemporaryDirectory() as place:
         try:
             file = Path(client.download_artifacts(run_id, path, place))

@@ -5,18 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.snapshot.record import read
-from harness.track import provenance
 
-READING = (
-    "resume"  # the task whose `snapshot` is what it read; what it wrote, with `out=`, is its `next`
-)
+READING = "resume"  # its `snapshot` is what it read; what it wrote, with `out=`, is its `next`
 Result = Mapping[str, Any]
 
 
 def left(result: Result) -> dict[str, Any]:
     """The block (`id`, `path`) of the snapshot that a run left; empty where it left none."""
-    own = {} if result.get("task") == READING else result.get("snapshot")
-    return dict(result.get("next") or own or {})
+    block = {} if result.get("task") == READING else result.get("snapshot")
+    return dict(result.get("next") or block or {})
 
 
 def parent(result: Result) -> str | None:
@@ -28,31 +25,28 @@ def parent(result: Result) -> str | None:
 
 
 def sizes(result: Result) -> dict[str, Any]:
-    """The sizes of what a run left, beside how many tokens were read before; of one that left nothing those of what it
-    read."""
-    own, written = result.get("size") or {}, (result.get("next") or {}).get("size")
-    return {**written, "read_tokens": own.get("tokens")} if written else own
+    """The sizes of what a run left, with the tokens that it read; of one that left nothing those of what it read."""
+    size, written = result.get("size") or {}, (result.get("next") or {}).get("size")
+    return {**written, "read_tokens": size.get("tokens")} if written else size
 
 
 def called(result: Result) -> str:
-    """The folder of its copy on a server: no other than the run's own `snapshot/` is called so, since that is what
-    an audit of the copies looks for."""
+    """The folder of its copy among the artifacts."""
     return "next" if result.get("next") else "snapshot"
 
 
 def lies(folder: Path, result: Result) -> Path | None:
-    """Where the snapshot lies that the run in `folder` left: in it, or at `out=`; None where it is there no more, or
-    another has been written over it."""
-    block = left(result)
-    inside = folder / "snapshot"
+    """Where the snapshot lies that the run in `folder` left; None where it is gone, or written over."""
+    block, inside = left(result), folder / "snapshot"
     if (inside / "manifest.json").is_file():
         return inside
     if not block.get("path") or block.get("format") == "memory" or "://" in str(block["path"]):
         return None
-    start = provenance.tags(folder, str(result.get("folder", folder))).get("directory", "")
-    there = Path(start) / str(block["path"])
+    shown, whole = str(result.get("folder", folder)), str(folder.absolute())
+    start = whole.removesuffix(f"/{shown}") if whole.endswith(f"/{shown}") else ""
+    outside = Path(start) / str(block["path"])
     try:
-        mine = read(there / "manifest.json").get("id") == block.get("id")
+        same = read(outside / "manifest.json").get("id") == block.get("id")
     except (OSError, ValueError):
         return None
-    return there if mine else None
+    return outside if same else None

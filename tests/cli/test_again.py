@@ -6,11 +6,9 @@ import re
 import shlex
 
 import pytest
-from mlflow.tracking import MlflowClient
 
 from harness.cli import arguments, completion
 from harness.config import check_typed, launched
-from harness.track import killed
 
 COMMAND = re.compile(r"python -m harness [^`\n<]+")
 EVALUATE = ("task=evaluate", "prompt=recall", "prompt.samples=1", "prompt.distance=8", "steps=3", "task.prunes=[knorm]",
@@ -35,12 +33,10 @@ MORE = ("an option without a budget", "an option without groups", "several tasks
 def test_each_printed_command_is_composed(harness, compose, place, monkeypatch, job) -> None:
     monkeypatch.setattr("harness.process.spelled", lambda: "python -m harness")
     monkeypatch.setenv("COLUMNS", "1000")
-    done = harness(*JOBS[job], track="mlflow")
+    done = harness(*JOBS[job])
     assert done.code == 0, done.out
-    client = MlflowClient(f"sqlite:///{place}/runs/mlflow.db")
-    told = [run.data.tags["mlflow.note.content"] for run in client.search_runs(["1"])]
     pages = [html.unescape(p.read_text()) for p in place.glob("runs/*/*/*.html")]
-    found = {text.strip() for said in (*told, *pages, done.out) for text in COMMAND.findall(said)}
+    found = {text.strip() for said in (*pages, done.out) for text in COMMAND.findall(said)}
     opened = {line for line in found if line.startswith("python -m harness dashboard")}
     for word in (word for line in opened for word in shlex.split(line)[4:]):
         assert word.partition("=")[0] in completion.DASHBOARD, word
@@ -59,8 +55,10 @@ def test_a_stopped_job_is_run_again_with_the_options_that_it_had(harness, compos
     (place / "mine" / "prune" / "few.yaml").write_text("name: keep_last\ntokens: 2\n")
     done = harness("--config-dir", "mine", "prune=few", "steps=2")
     assert done.code == 0, done.out
-    job = killed.known({"name": "x"}, done.folders[0], {"task": "experiment"})
-    assert job["again"] == "python -m harness --config-dir mine prune=few steps=2 track=none"
+    assert (
+        launched.of_point(done.folders[0])
+        == "python -m harness --config-dir mine prune=few steps=2 track=none"
+    )
 
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:5000", "sqlite:///runs/own.db"])

@@ -64,10 +64,10 @@ def test_a_port_that_is_taken_is_told_before_any_address(place: Path, monkeypatc
         assert front.main() == 2
         assert capsys.readouterr().out == ""
         with pytest.raises(ConfigProblem, match=rf"port={port} is in use.* port=\d+ is free"):
-            dashboard.check(port)
-    dashboard.check(port)  # now it is free
+            dashboard.check(str(port))
+    dashboard.check(str(port))  # now it is free
     with pytest.raises(ConfigProblem, match="give 1 to 65535"):
-        dashboard.check(70000)
+        dashboard.check("70000")
     assert not began and not (place / "runs").exists()
 
 

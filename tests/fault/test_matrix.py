@@ -9,7 +9,7 @@ from harness.fault.base import Fault
 from harness.fault.registry import every
 from harness.report.faults import still
 from harness.task.faults import plain
-from harness.track import contents, datasets, metrics
+from harness.track import contents, metrics
 
 COLUMN = {"v": "validation", "d": "digest", "i": "identity", "l": "logits"}
 
@@ -80,19 +80,16 @@ def test_the_control_is_clean_and_nothing_goes_undetected(matrix):
     assert outcome.exit_code == 0, outcome.reason
 
 
-def test_its_record_counts_what_was_found_and_names_what_was_read(matrix):
-    """A tracking server had no figure and no input of it, and a verdict that is the control's."""
+def test_its_record_counts_what_was_found(matrix):
+    """Its verdict is the control's, and no tag."""
     result = json.loads((matrix[2] / "result.json").read_text())
     told = {key: value for key, value, _ in metrics.metrics(result) if key.startswith("faults/")}
     seen = sum(any(row[c] for c in COLUMN.values()) for row in matrix[1].values())
     right = int(matrix[0].reason.split("cause right in ")[1].split()[0])
     assert told == {"faults/total": len(CASES), "faults/caught": seen, "faults/missed": len(CASES) - seen,
                     "faults/false_alarms": 0, "faults/diagnosed": right}  # fmt: skip
-    tags = contents.tags(result, matrix[2])
-    assert tags["model"].startswith("tiny-") and tags["outcome"] == "every fault caught"
-    assert "verdict" not in tags
-    (read,) = datasets.of(result, matrix[2])
-    assert read["name"] == "conversation of task=faults" and json.loads(read["profile"])["tokens"]
+    tags = contents.tags(matrix[2], result)
+    assert tags["outcome"] == "every fault caught" and "verdict" not in tags
 
 
 def test_of_every_fault_that_moves_no_logit_it_is_said_why_it_matters(matrix):

@@ -14,7 +14,6 @@ from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task import audit
 from harness.task.audit import evidence, replay
-from harness.track import names
 
 
 def edit(folder: Path, *path: str | int, to) -> None:
@@ -180,7 +179,7 @@ def test_sweep_by_mlflow_id_and_edited_table(swept, runs, harness):
     page = (found / "report.html").read_text()
     assert not told["uncompared"] and "What MLflow shows" in page
     assert re.search(r"<h1>Audit of [^:<]+: sweep of [a-z, .]+</h1>", page), page[:300]
-    point = footer.of_record(swept / "0", names.within(str(swept / "0")))
+    point = footer.of_record(swept / "0", "0 in swept")
     assert re.fullmatch(r"0 in [^:]+: tiny, cache .+", point), point
     table = swept / "sweep.csv"
     before = table.read_bytes()

@@ -19,7 +19,7 @@ from harness.snapshot import record
 from harness.snapshot.digest import digest_bytes
 from harness.snapshot.result import write_json
 from harness.task import audit
-from harness.task.audit import derivation, evidence, rounding, server, source
+from harness.task.audit import derivation, evidence, rounding, server
 from harness.task.audit.difference import changes, compare
 
 
@@ -101,8 +101,7 @@ def test_a_resealed_record_is_found_by_its_folder_and_a_tracker_that_was_edited_
     assert list(server.point(cfg, recorded, result, sealed)) == []
     edited = {**result, "metrics": {**result["metrics"], "kl_max": 0.5}, "verdict": "drifted"}
     named = [d.what for d in server.point(cfg, recorded, edited, sealed)]
-    told = ("verdict", "outcome", "exit_code", "logits/kl_max", "status", "name", "description")
-    assert named == [f"mlflow: {what}" for what in told]  # as if the store were edited
+    assert named == ["mlflow: logits/kl_max"]  # as if the store were edited
     resealed(copy, lambda r: r.update(mlflow=None, verdict="exact", reason="believe me"))
     forged = record.read(copy / record.NAME)
     named = [d.what for d in server.point(cfg, copy, edited, forged)]
@@ -129,18 +128,6 @@ def test_a_deleted_run_is_told_of_and_contradicts_nothing(harness, place):
     done = harness("task=audit", f"run={run}", "track=mlflow")
     assert done.code == 1 and "another seal" in done.out, done.out
     assert "deleted in MLflow" not in done.out
-
-
-def test_a_tracker_has_no_verdict_of_what_was_not_judged(harness, place):
-    """So its silence is no other verdict; beside a record that claims one it is."""
-    (run,) = harness("task=save", "name=saved", track="mlflow").folders
-    track = SimpleNamespace(name="mlflow", uri=None, experiment="harness")
-    cfg = SimpleNamespace(track=track, runs_dir=str(place / "runs"))
-    result, sealed = record.read(run / "result.json"), record.read(run / record.NAME)
-    assert result["verdict"] == "unjudged" and source.search(cfg, "record", sealed["id"])
-    assert list(server.point(cfg, run, result, sealed)) == []
-    claimed = {**result, "verdict": "exact"}
-    assert "mlflow: verdict" in [d.what for d in server.point(cfg, run, claimed, sealed)]
 
 
 def test_only_the_keys_owner_can_seal_a_trusted_record(copy, tmp_path):

@@ -18,10 +18,9 @@ from harness import interrupt
 from harness.cli import point, remote
 from harness.errors import DiskFull, InputProblem, TooLong, disk_is_full
 from harness.pipeline.finish import remedy
-from harness.process import of_mlflow
 from harness.snapshot import record
 from harness.task.audit import target
-from harness.track.reasons import plain
+from harness.track.store import brief
 
 HANGS = """
 import time
@@ -134,54 +133,23 @@ def test_a_sweep_ends_at_the_first_point_for_which_there_is_no_room(harness, sma
     assert not list(small_disk.glob("experiment/*/*/result.json"))
 
 
-def test_a_full_disk_is_no_server_that_is_away():
-    assert plain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == "the disk is full"
-    assert (
-        plain(Exception("(sqlite3.OperationalError) database or disk is full"))
-        == "the disk is full"
+def test_of_an_experiment_that_was_deleted_another_is_offered():
+    gone = Exception(
+        "The experiment 7 must be in the 'active' state. Current state is deleted.\nmore"
     )
+    assert brief(gone) == "The experiment 7 must be in the 'active' state. Current state is deleted"
+    assert "resume=runs/1 track.experiment=OTHER`" in remedy(Path("runs/1"), brief(gone), False)
     assert "server" not in remedy(Path("runs/1"), "the disk is full", False)
 
 
-def test_of_an_experiment_that_was_deleted_both_ways_out_are_told():
-    """The command that restores it runs as it is printed; another experiment needs nobody."""
-    gone = Exception("The experiment 7 must be in the 'active' state. Current state is deleted.")
-    said = plain(gone, "sqlite:///my runs/mlflow.db")
-    place = "'MLFLOW_TRACKING_URI=sqlite:///my runs/mlflow.db'"
-    assert f"`env {place} {of_mlflow()} experiments restore --experiment-id 7`" in said
-    assert "resume=runs/1 track.experiment=OTHER`" in remedy(Path("runs/1"), said, False)
+def test_what_mlflow_says_is_passed_on_without_who_asks():
+    said = brief(Exception("no answer from http://me:secret@host:5000/x " + "and so on " * 99))
+    assert said.startswith("no answer from http://host:5000/x") and said.endswith(" ...")
+    assert brief(OSError()) == "OSError"
 
 
-def test_what_a_client_says_of_an_answer_is_told_in_plain_words(monkeypatch):
-    """Who asks is named only where that was sent."""
-    for sent in ("", "mine"):
-        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", sent)
-        said = plain(Exception("API request to endpoint /a failed with error code 403 != 200."))
-        assert said.startswith("it answers 403 (forbidden)")
-        assert ("who asks (MLFLOW_TRACKING_USERNAME)" in said) is bool(sent)
-    busy = "Max retries exceeded (Caused by ResponseError('too many 500 error responses'))"
-    assert plain(Exception(busy)).startswith("it answers 500, and ")
-    assert plain(Exception("failed with error code 301 != 200.")).startswith("it answers 301")
-    page = "the response body was not in a valid JSON format. Response body: '<html>hi</html>'"
-    assert plain(Exception(page)) == "what answers there is no MLflow, or not at this path"
-    tls = (
-        "Max retries exceeded (Caused by SSLError(1, '[SSL: WRONG_VERSION_NUMBER] wrong version'))"
-    )
-    assert plain(Exception(tls)) == "that port speaks http, not https"
-    assert plain(Exception("no such table: runs.\nmore")) == "no such table: runs"
-    own = (
-        "Reading Databricks credential configuration failed. Please ensure that the 'databricks-sdk' "
-        + "x " * 200
-    )
-    assert plain(Exception(own)).endswith("name that profile: track.uri=databricks://PROFILE")
-    driver = plain(ModuleNotFoundError("No module named 'psycopg2'"))
-    assert driver == "its driver psycopg2 is not installed here: `pip install 'psycopg2-binary'`"
-    assert plain(Exception(f"It is so. {'And ' * 99}")) == "It is so", "cut between two sentences"
-    assert plain(Exception("and " * 99)).endswith(" (cut)")
-
-
-@pytest.mark.parametrize("code, said", [(401, "asks for a name and a password"), (403, "forbidden")])  # fmt: skip
-def test_a_server_that_does_not_let_one_in_is_told_in_plain_words(tmp_path, code, said):
+@pytest.mark.parametrize("code, said", [(401, "401"), (403, "403")])
+def test_a_server_that_does_not_let_one_in_is_told(tmp_path, code, said):
     """Also where an audit cannot look up a run there, which it may well have."""
 
     class Closed(BaseHTTPRequestHandler):

@@ -15,9 +15,9 @@ from harness.report.sweep import page as pages
 from harness.report.sweep import summary
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
-from harness.track import contents, lists, mlflow, parent
-from harness.track import provenance as place
-from harness.track.mlflow import PARTS
+from harness.track import artifacts, contents, parent
+from harness.track.run import PARTS
+from harness.track.store import DELETED
 
 SETTINGS = SimpleNamespace(name="mlflow", uri=None, experiment="harness", artifact_limit_mb=0.0)
 
@@ -61,7 +61,7 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     above = parent.known(folder)["run_id"]
     run = client.get_run(above)
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("RUNNING", 1000000, None)
-    assert run.data.tags.items() >= {"task": "experiment", **place.code(place.commit())}.items()
+    assert run.data.tags["task"] == "experiment"
     for point in ("0", "1"):
         child = client.get_run(recorded(folder, runs, point))
         assert child.data.tags["mlflow.parentRunId"] == above  # before the sweep is at its end
@@ -70,17 +70,15 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert run.info.status == "FAILED" and run.info.end_time
     assert run.data.tags["outcome"] == "1 failed, 1 exact"
     assert "verdict" not in run.data.tags, "a search for one word of it finds points"
-    assert run.info.run_name == track.sweep_name(folder) + ": 1 failed, 1 exact"
-    assert run.data.tags["conclusion"] == "1 failed, 1 exact"  # there is no best
-    varied = {key: lists.spaced(values) for key, values in contents.axes(folder).items()}
-    assert varied.items() < run.data.params.items()  # what was varied, and what was not
-    assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
-    note = run.data.tags["mlflow.note.content"]
+    assert run.info.run_name == parent.name(folder) + ": 1 failed, 1 exact"
     assert (
-        f"task=audit run={run.info.run_id}" in note
-        and "Run it again: `python -m harness -m " in note
+        run.data.tags["conclusion"] == "1 failed, 1 exact" == run.data.tags["mlflow.note.content"]
     )
-    assert "Run it again: `python -m harness " in child.data.tags["mlflow.note.content"]
+    assert run.data.params.items() >= contents.axes(folder).items(), "what was typed"
+    assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
+    assert {f.path for f in client.list_artifacts(above)} == {
+        p.name for p in artifacts.of_sweep(folder)
+    }
     parent.abandon()
     assert client.get_run(above).info.status == "FAILED"  # it had ended
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)  # resumed
@@ -102,7 +100,7 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
     folder, _, client = sweep
     points = [folder / "0", folder / "1"]
     for point, end in zip(points, (2000, 3000), strict=True):
-        os.utime(point / ".hydra" / "config.yaml", (end - 500, end - 500))
+        os.utime(point / ".hydra" / "hydra.yaml", (end - 500, end - 500))
         os.utime(point / "record.json", (end, end))
     rows = pages.rows(points)
     table, again = summary.markdown(rows), "python -m harness -m resume=x"
@@ -112,7 +110,6 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
         block = track.summarise(folder, points, rows, told, total=total, again=again)
         ran[total] = client.get_run(block["run_id"])
         parent.keep(folder, block)
-        client.set_tag(block["run_id"], "verdict", "1 exact")  # as an older version told it
     stopped, whole = (run.data.tags for run in ran.values())
     assert ran[12].info.run_id == ran[2].info.run_id
     assert ran[12].info.run_name.endswith(": 2 of 12 points: 1 failed, 1 exact")
@@ -122,11 +119,8 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
         "and 500 between"
     )
     assert stopped["reason"] == f"stopped after 2 of 12 points; go on with `{again}`"
-    assert f"Go on with `{again}`" in stopped["mlflow.note.content"], "how far it came is said once"
-    assert stopped["mlflow.note.content"].lower().count("stopped after") == 1
     assert whole["reason"].startswith("1 of 2 points failed") and again in whole["reason"]
-    assert f"`{again}` runs what failed" in whole["mlflow.note.content"].replace("\n", " ")
-    assert "12" not in whole["conclusion"] + whole["outcome"] and "verdict" not in whole
+    assert "12" not in whole["conclusion"] + whole["outcome"]
     assert {(r.info.start_time, r.info.end_time) for r in ran.values()} == {(1500000, 3000000)}
 
 
@@ -205,30 +199,15 @@ def test_a_sweep_of_what_is_not_tracked_leaves_no_run(harness, swept, tmp_path):
     assert done.code == 0 and not (tmp_path / "mlflow.db").exists(), done.out
 
 
-def test_a_sweep_whose_process_was_killed_with_all_that_could_say_so_is_marked_by_the_next(sweep):
+def test_a_killed_sweep_runs_there_until_it_is_resumed(sweep):
     folder, runs, client = sweep
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=1000.0)
     run_id = parent.known(folder)["run_id"]
     parent._open.clear()  # nobody is left
-    store = track.tracker(SETTINGS, str(runs))
-    store.opened({})
-    assert client.get_run(run_id).info.status == "RUNNING", "its process is this one"
-    host, boot, pid, start = client.get_run(run_id).data.tags["process"].split()
-    assert int(pid) == os.getpid()
-    elsewhere = f"{host}x {boot} {pid} 1"
-    for process in ("", elsewhere, f"{host} {boot} {pid} {start}"):
-        client.set_tag(run_id, "process", process)
-        store.opened({})
-        assert client.get_run(run_id).info.status == "RUNNING", process
-    for process in (
-        f"{host} {boot} {pid} 1",
-        f"{host} x {pid} {start}",
-        f"{host} {boot} {2**30} 7",
-    ):
-        client.set_tag(run_id, "process", process)
-        store.opened({})
-        assert client.get_run(run_id).info.status == "KILLED", process
-        client.update_run(run_id, status="RUNNING")
+    assert client.get_run(run_id).info.status == "RUNNING"
+    track.begin_sweep(vars(SETTINGS), str(runs), folder, began=2000.0)
+    assert concluded(folder)["run_id"] == run_id
+    assert client.get_run(run_id).info.status == "FAILED", "a point failed"
 
 
 def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep):
@@ -238,7 +217,7 @@ def test_a_point_that_somebody_deleted_does_not_keep_its_sweep_from_ending(sweep
     assert concluded(folder)["deleted"] == [ids[0]] and "1 point's run was" in lines.deleted(1)
     assert read(folder / parent.PARENT)["experiment"] == "harness"  # made at its end
     above = client.create_run(client.get_run(ids[1]).info.experiment_id).info.run_id
-    assert parent.adopt(client, above, {"0": ids[0], "1": ids[1]}) == ({"1": ids[1]}, [ids[0]])
+    assert parent._adopt(client, above, {"0": ids[0], "1": ids[1]}) == ({"1": ids[1]}, [ids[0]])
     assert client.get_run(ids[1]).data.tags["mlflow.parentRunId"] == above
 
 
@@ -250,13 +229,13 @@ def test_a_run_that_is_deleted_while_it_is_uploaded_stays_so_and_keeps_nothing_w
     first = recorded(folder, runs, "0")
     client.delete_run(first)
     (folder / "0" / "pending.json").write_text(json.dumps({"run_id": first}))
-    log = mlflow.artifacts.log
+    log = artifacts.log
 
     def erase(client, run_id, place, *more):
         client.delete_run(run_id)
         log(client, run_id, place, *more)
 
-    monkeypatch.setattr(mlflow.artifacts, "log", erase)
+    monkeypatch.setattr(artifacts, "log", erase)
     (folder / "1" / "pending.json").write_text("{}")
     assert track.upload([folder / "0", folder / "1"]) == ""
     assert not [*folder.glob("*/pending.json")]
@@ -265,18 +244,14 @@ def test_a_run_that_is_deleted_while_it_is_uploaded_stays_so_and_keeps_nothing_w
     assert concluded(folder)["deleted"] == both
 
 
-def test_a_sweep_whose_own_run_or_experiment_was_deleted_says_so_and_how_it_comes_back(sweep):
+def test_a_sweep_whose_own_run_or_experiment_was_deleted_says_so(sweep):
     folder, runs, client = sweep
     track.begin_sweep(vars(SETTINGS), str(runs), folder, began=1000.0)
     above = parent.known(folder)["run_id"]
     client.delete_run(above)
-    why = concluded(folder)["reason"]
-    assert "this run was deleted there; `env MLFLOW_TRACKING_URI=" in why
-    assert f"mlflow runs restore --run-id {above}` restores it; then resume it." in lines.untold(
-        why
-    )
+    assert "deleted" in concluded(folder)["reason"]
     client.restore_run(above)
     assert "reason" not in concluded(folder)
     client.delete_experiment(client.get_run(above).info.experiment_id)
     track.tracker(SETTINGS, str(runs)).retry()
-    assert "this experiment was deleted there; `env" in concluded(folder)["reason"]
+    assert DELETED in concluded(folder)["reason"]

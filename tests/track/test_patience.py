@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.errors import Unreachable
-from harness.track.mlflow import Mlflow
+from harness.track.store import Store
 
 
 def test_a_database_that_is_away_is_not_waited_for_long(harness):
@@ -27,6 +27,6 @@ def test_whoever_meets_a_database_first_does_not_wait(tmp_path, monkeypatch):
     naps = []
     monkeypatch.setattr(utils.time, "sleep", naps.append)
     settings = SimpleNamespace(uri="postgresql://me@127.0.0.1:1/db", experiment="x")
-    with pytest.raises(Unreachable), Mlflow(settings, tmp_path)._reachable():
+    with pytest.raises(Unreachable), Store(settings, tmp_path).opened():
         pass
     assert naps and sum(naps) < 10, "MLflow by itself sleeps for 100 seconds"

@@ -23,7 +23,7 @@ def resumed(harness, place):
 
 
 def test_what_a_resume_wrote_is_what_its_run_tells_of(resumed, place):
-    client, ((_, result, run), (_, _, other)) = resumed
+    client, ((_, result, run), _) = resumed
     tags, after = run.data.tags, result["next"]
     saved = json.loads((place / "a" / "manifest.json").read_text())["id"]
     assert (tags["snapshot_id"], tags["parent_snapshot_id"], tags["out"]) == (
@@ -46,11 +46,6 @@ def test_what_a_resume_wrote_is_what_its_run_tells_of(resumed, place):
     assert "snapshot/manifest.json" in {
         a.path for a in client.list_artifacts(maker.info.run_id, "snapshot")
     }
-    read, beside = (r.inputs.dataset_inputs[0].dataset for r in (run, other))
-    assert read.name == "prompt snapshot and text" and read.digest != beside.digest
-    assert json.loads(read.profile)["tokens"] == result["size"]["tokens"] + result["text"]["read"]
-    assert json.loads(read.profile)["prompt"].startswith("<bos>let k")
-    assert json.loads(read.profile)["read after it"] == result["text"]["added"]
 
 
 def test_of_what_is_not_copied_the_manifest_is_there_and_where_it_is(harness, place):

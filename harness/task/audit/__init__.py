@@ -22,7 +22,7 @@ from harness.report.terminal.console import Say
 from harness.snapshot import record as records
 from harness.snapshot import signature
 from harness.snapshot.result import SCHEMA, TYPED, write_json
-from harness.task.audit import download, places, report, server, tracking, unfinished
+from harness.task.audit import download, places, report, server, unfinished
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
 from harness.task.audit.evidence import keeps_none, place_of, sealed, summary, verified
@@ -30,7 +30,7 @@ from harness.task.audit.finding import Finding
 from harness.task.audit.replay import floors, reproduced, rerun, rounded
 from harness.task.audit.source import deleted, read
 from harness.task.audit.target import located
-from harness.track import names, parent
+from harness.track import parent
 
 UNRUN = "only the seal, and the record's figures with one another: not all of these hold, so nothing was run again"
 UNRUN_TRACKED = (
@@ -209,7 +209,6 @@ def _conclude(
     document = {
         "verdict": "differs" if rows else "same",
         "run": shown(target),
-        "called": tracking.called(points[0], sweep),
         "points": len(points),
         "compared": compared
         if compared
@@ -248,7 +247,7 @@ def _conclude(
     }  # fmt: skip
 
     def draw(path: Path, result: Any) -> None:
-        page.write(path, document, result, names.within(str(document["run"])))
+        page.write(path, document, result, str(document["run"]))
 
     return finish(cfg, folder, say, result, draw, lambda _: page.show(say, document, shown(folder)))
 

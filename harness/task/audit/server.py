@@ -1,48 +1,37 @@
-"""What a tracking server says of a record, of its cells and of a sweep, beside what the record gives.
-
-The facts that the server was told are derived again and compared. A person may rename a run there, describe it, and
-add what they like: that differs only where it claims another outcome than the record's. What a server does not hold
-claims nothing.
+"""What a tracking server says of a record, of its cells and of a sweep, beside what the record gives: the record's digest,
+the metrics' numbers, and its copies of the files. A person may rename, describe and tag a run there as they like.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from harness import machine
 from harness.config import Config
 from harness.pipeline.finish import shown
+from harness.report.evaluate import page as evaluate
 from harness.report.names import folder as called
-from harness.snapshot.result import CELL, METRICS, ORACLE, ORDER, SIZES, TIMES
-from harness.task.audit import copies, tracking
+from harness.report.sweep import cells as answers
+from harness.report.sweep import evaluated, search, seeds, summary, variation
+from harness.report.sweep import page as pages
+from harness.snapshot.result import CELL, METRICS, ORACLE, ROWS, SIZES, TIMES
+from harness.task.audit import copies
 from harness.task.audit.finding import Finding
-from harness.task.audit.source import Run, ask, lookup, mlflow_of, search
-from harness.task.audit.tracking import Told
-from harness.track import contents, parent, reader
-from harness.track.totals import BEST, OWN
+from harness.task.audit.source import Run, ask, lookup, mlflow_of, read
+from harness.task.audit.source import search as found_by
+from harness.track import contents, metrics, parent, reader
 
-# where a run lies and who made it: a record may be moved
-PLACE = ("folder", "host", "directory", "sweep", "sweep.point", "process")
-# what a server says that the record gives nothing of is forged, where it is one of these
-RESULT = ("verdict", "outcome", "conclusion", "itself", "answer", "bitwise_equal", "mutated", "snapshot_id",
-          "parent_snapshot_id")  # fmt: skip
+Values = dict[str, dict[int, float]]  # by name and step
 SHARES = ("contains", "exact")
+# what a server says that the record gives nothing of is forged, where it is one of these
 FIGURES = {f"{section}/{name}" for section, names in (
-    ("best", (*SHARES, *BEST, *OWN.values())), ("full", SHARES), ("logits", METRICS), ("noise", METRICS), ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
+    ("best", (*SHARES, *parent.BEST, *parent.OWN.values())), ("full", SHARES), ("logits", METRICS), ("noise", METRICS),
+    ("oracle", ORACLE), ("size", SIZES), ("time", TIMES),
 ) for name in names}  # fmt: skip
-CLAIM = re.compile(
-    rf"(?:\d+ )?\b(?:{'|'.join(ORDER)})\b"
-    r"|contains \d[\d.]*(?: to \d[\d.]*)?|(?:\d[\d.]*% to )?\d[\d.]*% right"
-    r"|\b(?:\d+|none) of \d+ safe\b|\bno safe choice\b"
-)
-ENDED = {"FINISHED", "FAILED"}
 LARGEST = 1e308  # what a server makes of infinity, which no record holds
 UNREAD = "its run in MLflow"
-WORDS = ("outcome", "conclusion", "reason")  # tags that are no facts
 
 
 @dataclass
@@ -83,11 +72,11 @@ def point(
     is none, by the run that the record claims and by the folder, which honest runs of it had: in a
     folder that was run again, the earlier ones are deleted. A deleted run contradicts nothing by that."""
     seen = seen or Seen()
-    runs = search(cfg, "record", record.get("id"))
+    runs = found_by(cfg, "record", record.get("id"))
     if not runs:
         beside = [r for r in [lookup(cfg, (result.get("mlflow") or {}).get("run_id"))] if r]
         for place in {shown(folder), str(record.get("folder"))}:
-            beside += [r for r in search(cfg, "folder", place) if not r["deleted"]]
+            beside += [r for r in found_by(cfg, "folder", place) if not r["deleted"]]
         for run in beside[:1]:
             why = "the tracking store holds another seal for this run"
             seen.looked = True
@@ -99,12 +88,9 @@ def point(
     if all(run["deleted"] for run in runs):
         seen.deleted.append(called(folder.name) if contents.in_sweep(folder) else shown(folder))
     for run in runs:
-        made = tracking.run(folder, result)
-        if "verdict" not in run["tags"] and "verdict" in made.tags:
-            why = "the tracking store holds no verdict for this record"
-            yield Finding("mlflow: verdict", made.tags["verdict"], None, why)
-        yield from _run(cfg, run, made, seen)
-        yield from _cells(cfg, run, tracking.cells(folder, result), seen)
+        rows = _rows(folder, result)
+        yield from _compared(cfg, run, metrics.every(folder, result, rows), seen)
+        yield from _cells(cfg, run, rows, seen)
         yield from copies.of_run(cfg, run["id"], folder, seen)
 
 
@@ -115,47 +101,38 @@ def sweep(cfg: Config, folder: Path, points: list[Path], run_id: str | None, see
     if not run or not done:
         return
     seen.deleted += ["the sweep"] * run["deleted"]
-    yield from _run(cfg, run, tracking.sweep(folder, done, run), seen)
+    rows = pages.rows(done)
+    ways = search.ways(folder, rows)
+    document = read(folder / "sweep.json")
+    chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
+    axes = variation.varied(rows, ways)
+    told = summary.said(
+        rows, ways, document.get("asked", document.get("points")), chosen, seeds.told(rows, axes)
+    )
+    marked = list(summary.winners(rows, ways)[0])
+    sought, alike = evaluated.sought(rows, ways), seeds.alike(rows, axes, marked)
+    yield from _compared(
+        cfg, run, parent.totals(rows, sought, run["metrics"], told[3], alike), seen
+    )
     yield from copies.of_sweep(cfg, run["id"], folder, seen)
 
 
-def _run(cfg: Config, run: Run, made: Told, seen: Seen, of: str = "") -> Iterator[Finding]:
-    """One run beside what its record gives. of: which cell it is."""
+def _rows(folder: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the runs below that of an evaluation; none of another task, or of one that came to no end."""
+    table = read(folder / ROWS, list) if result.get("task") == "evaluate" else []
+    return evaluate.children(table) if table else []
+
+
+def _compared(
+    cfg: Config, run: Run, figures: Iterable[metrics.Figure], seen: Seen, of: str = ""
+) -> Iterator[Finding]:
+    """The metrics of one run beside those of its record. of: which cell it is."""
     seen.runs += 1
     what = f"mlflow: {of}: " if of else "mlflow: "
-    tags = run["tags"]
-    for key, value in made.tags.items():
-        there = tags.get(key)
-        if key in PLACE or key.startswith("mlflow.") or there is None or there == value:
-            continue
-        if key in WORDS and _claims(there) <= _claims(value):
-            continue
-        yield _tag(what, key, value, there)
-    for key in RESULT:
-        if key in tags and key not in made.tags:
-            yield _tag(what, key, None, tags[key])
-    for key, value in made.params.items():
-        there = run["params"].get(key)
-        if there is not None and there != value:
-            why = f"MLflow's parameter {key} is '{there}', the record gives '{value}'"
-            yield Finding(f"{what}parameter {key}", value, there, why)
-    yield from _metrics(cfg, run, made, what)
-    # a sweep that could not go on is marked as failed, whatever its points came to
-    marks = {"FINISHED"} if "kind" in made.tags else ENDED
-    if made.status and run["status"] in marks - {made.status}:
-        why = f"MLflow marks the run as {run['status']}, the record gives {made.status}"
-        yield Finding(f"{what}status", made.status, run["status"], why)
-    yield from _written(run, made, what)
-
-
-def _tag(what: str, key: str, value: str | None, there: str) -> Finding:
-    gives = "none" if value is None else f"'{value}'"
-    why = f"MLflow's tag {key} is '{there}', the record gives {gives}"
-    return Finding(f"{what}{key}", value, there, why)
-
-
-def _metrics(cfg: Config, run: Run, made: Told, what: str) -> Iterator[Finding]:
-    for key, values in made.metrics.items():
+    made: Values = {}
+    for key, number, step in figures:
+        made.setdefault(key, {})[step] = number
+    for key, values in made.items():
         there = run["metrics"].get(key)
         last = values[max(values)]
         if there is None or not isfinite(last):
@@ -171,46 +148,19 @@ def _metrics(cfg: Config, run: Run, made: Told, what: str) -> Iterator[Finding]:
                 yield Finding(f"{what}{key}", values.get(step), value, why)
                 break
     for key, value in run["metrics"].items():
-        if key in FIGURES and key not in made.metrics and abs(value) < LARGEST:
+        if key in FIGURES and key not in made and abs(value) < LARGEST:
             why = f"MLflow's metric {key} is {value:.6g}, the record gives none"
             yield Finding(f"{what}{key}", None, value, why)
 
 
-def _written(run: Run, made: Told, what: str) -> Iterator[Finding]:
-    """Its name and its description, which a person may write anew, but not to claim another outcome."""
-    name, note = run["name"], run["tags"].get("mlflow.note.content")
-    if name is not None and not _claims(name) <= _claims(made.name):
-        why = f"MLflow's name of the run is '{name}', the record gives '{made.name}'"
-        yield Finding(f"{what}name", made.name, name, why)
-    bold = re.match(r"\*\*(.*?)\*\*", note or "")
-    if bold and not _claims(bold[1]) <= _claims(made.word):
-        why = f"MLflow's description says '{bold[1]}', the record gives '{made.word}'"
-        yield Finding(f"{what}description", made.word, bold[1], why)
-
-
-def _claims(text: str | None) -> set[str]:
-    """The outcomes that a text names: `equivalent`, and of several `2 exact`, each with its bare word."""
-    claimed = set(CLAIM.findall(text or ""))
-    return claimed | {c.split()[-1] for c in claimed if c[0].isdigit()}
-
-
-def _cells(cfg: Config, above: Run, cells: list[Told], seen: Seen) -> Iterator[Finding]:
+def _cells(cfg: Config, above: Run, rows: list[dict[str, Any]], seen: Seen) -> Iterator[Finding]:
     """The runs below that of an evaluation: each is known by what its cell is."""
-    if not cells:
-        return
-    found = ask(cfg, partial(reader.below, above=above)) or []
-    mine = {tuple(cell.tags[key] for key in CELL): cell for cell in cells}
-    there = set()
-    for run in found:
+    cells = {tuple(row["tags"][key] for key in CELL): row for row in rows}
+    for run in (ask(cfg, partial(reader.below, above=above)) or []) if cells else []:
         place = tuple(run["tags"].get(key) for key in CELL)
-        if place in mine:
-            there.add(place)
-            yield from _run(cfg, run, mine[place], seen, of=mine[place].name)
+        if place in cells:
+            figures = [(k, float(v), 0) for k, v in cells[place]["metrics"].items()]
+            yield from _compared(cfg, run, figures, seen, of=cells[place]["name"])
         elif None not in place:
             why = "MLflow shows a cell below the evaluation that the record does not have"
             yield Finding(f"mlflow: {run['name']}", None, " ".join(map(str, place)), why)
-    if found and len(there) < len(mine):
-        gone = [cell.name for place, cell in mine.items() if place not in there]
-        seen.left[f"{machine.many(len(gone), 'cell')} in MLflow"] = (
-            f"no run there: {', '.join(gone)}"
-        )

@@ -1,18 +1,19 @@
 """Which record `run=` names: a folder, or a run of the tracking store."""
 
 import re
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
-from harness.config import Config, place
+from harness.config import Config, place, tracking
 from harness.errors import InputProblem, printable
 from harness.process import shown
 from harness.report.sweep.page import TABLE, read_csv
 from harness.snapshot.manifest import NAME as MANIFEST
 from harness.task.audit import download, unfinished
 from harness.task.audit.source import Run, away, lookup
-from harness.track import description, provenance
-from harness.track.parent import ABOVE
+from harness.track.contents import ABOVE
+from harness.track.parent import folder_of
 
 RECORD = (*unfinished.KEPT, ".hydra")
 TABLES = (
@@ -43,12 +44,10 @@ def located(cfg: Config) -> tuple[Path, str | None]:
     run = lookup(cfg, cfg.run)
     known = run["tags"] if run else {}
     above = lookup(cfg, known.get(ABOVE))
-    part = above and provenance.of(above["tags"]) == provenance.of(
-        known
-    )  # a cell, say, of an evaluation
+    part = above and folder_of(above["tags"]) == folder_of(known)  # a cell, say, of an evaluation
     if part or not known.get("folder"):
         raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run, above)}")
-    near, path = Path(known["folder"]), provenance.of(known)
+    near, path = Path(known["folder"]), folder_of(known)
     path = near if near.is_dir() else path
     if (
         run
@@ -131,4 +130,11 @@ def _below(path: Path) -> str:
 
 
 def _there(cfg: Config) -> str:
-    return description.there(cfg.track.uri, cfg.track.experiment, Path(cfg.runs_dir))
+    words = [f"track.uri={cfg.track.uri}"] if cfg.track.uri else []
+    words += [f"runs_dir={cfg.runs_dir}"] if not words and cfg.runs_dir != Config.runs_dir else []
+    words += (
+        [f"track.experiment={cfg.track.experiment}"]
+        if cfg.track.experiment != tracking.USUAL
+        else []
+    )
+    return "".join(f" {shlex.quote(word)}" for word in words)

@@ -13,7 +13,6 @@ from harness.report.names import NAMES, plain
 from harness.report.picture import plots
 from harness.report.run import page as run
 from harness.snapshot.result import METRICS, MUTATION, TIMES
-from harness.track import description
 from harness.track.metrics import metrics
 
 ALONE = "Links work in the folder that this page was written to."
@@ -127,8 +126,6 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
     assert at == row + 1
     assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]
-    note = description.note(done.result, "id", done.folders[0])
-    assert f"| first_divergence, from 1 | {row + 1} | - |" in note.replace("&emsp;", "")
     named = {"what": "metrics.first_divergence", "recorded": row, "found": None}
     assert [audit._told(named, key) for key in named] == [
         "metrics.first_divergence",

@@ -4,7 +4,7 @@ import json
 
 from harness.report.sweep import cells, evaluated, search, seeds, summary, variation
 from harness.report.sweep import page as pages
-from harness.track.totals import totals
+from harness.track.parent import totals
 
 FULL = ("none", 1.0, 1.0, 400_000, 0.0)
 
