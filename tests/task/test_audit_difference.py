@@ -153,6 +153,8 @@ FORGED = {
     "mutated": (inner("mutation", "digest_after", to="f" * 64), "mutation.digest_after"),
     "added": (inner("size", "compression", to=100), "size.compression"),
     "bit-equal": (inner("metrics", "bitwise_equal", to=True), "metrics.bitwise_equal"),
+    "a metric taken out": (lambda r: r["metrics"].pop("kl_max"), "metrics.kl_max"),
+    "a size taken out": (lambda r: r["size"].pop("kv_bytes"), "size.kv_bytes"),
     "exact": (inner("verdict", to="exact"), "verdict"),
     "metric": (inner("metrics", "kl_max", to=0.25), "metrics.kl_max"),
     "divergence": (inner("noise_floor", "first_divergence", to=3), "noise_floor.first_divergence"),

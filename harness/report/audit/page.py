@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness import machine
+from harness import foreign, machine
 from harness.report import footer
-from harness.report.html import link, page, section
+from harness.report.html import cell, link, page, section
 from harness.report.terminal.console import tabled
-from harness.results.fact import Fact
 from harness.results.run import FACTS, values
 from harness.snapshot.result import write_text
 
@@ -124,29 +123,16 @@ def _facts(folder: Path, point: str, fold: bool) -> dict[str, Any]:
     """The facts of one run beside those of its second run."""
     from harness.task.audit.checked import file_name
 
-    names = [file_name(point, side, "result.json") for side in ("recorded", "again")]
-    sides = [
-        json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
-        for name in names
-    ]
-    was, now = map(_values, sides)
-    rows = [
-        [key.replace("_", " "), FACTS.get(key, Fact()).show(was.get(key)), FACTS.get(key, Fact()).show(now.get(key)), FACTS[key].compare]
-        for key in dict.fromkeys([*was, *now])
-    ]  # fmt: skip
-    rows.append(
-        [
-            "result.json",
-            *({"text": "whole", "href": quote(n), "kind": "", "sign": ""} for n in names),
-            "",
-        ]
-    )
-    return section(
-        f"Run again: {point}",
-        columns=["fact", "recorded", "again", "compared"],
-        rows=rows,
-        fold=fold,
-    )
+    places = [folder / file_name(point, side, "result.json") for side in ("recorded", "again")]
+    was, now = (_values(foreign.read_json(p)) if p.is_file() else {} for p in places)
+    rows: list[list[Any]] = []
+    for key in dict.fromkeys([*was, *now]):
+        known = FACTS[key]
+        shown = (known.show(side.get(key)) for side in (was, now))
+        rows.append([key.replace("_", " "), *shown, known.compare])
+    rows.append(["all of it", *(cell("result.json", quote(p.name)) for p in places), ""])
+    heads = ["fact", "recorded", "again", "compared"]
+    return section(f"Run again: {point}", columns=heads, rows=rows, fold=fold)
 
 
 def _values(result: Any) -> dict[str, Any]:

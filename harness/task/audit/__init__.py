@@ -53,7 +53,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     for point in points:
         findings += _named(verified(point, cfg, None if swept else run_id), point, swept)
     say.done(machine.many(len(findings), "difference"))
-    document = {
+    document: dict[str, Any] = {
         "verdict": "differs", "run": shown(target if swept else asked), "points": len(points), "compared": SEAL,
         "differences": [], "environment": {}, "signed_by": sorted(by),
         "tracked": {"runs": sum(len(source.tracked(cfg, point) or ()) for point in points)},

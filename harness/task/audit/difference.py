@@ -26,6 +26,14 @@ VERSIONED = (
 WEIGHTS = ("token_embeddings", "layer_norm", "attention_weights")
 JUDGED = ("experiment", "resume")  # tasks whose judged runs have every one of these blocks
 BLOCKS = ("metrics", "noise_floor", "oracle", "soundness", "elements", "size", "time_s")
+WHOLE = (
+    "options",
+    "metrics",
+    "noise_floor",
+    "oracle",
+    "mutation",
+    "size",
+)  # no figure may be missing
 SALTED = ("snapshot.id", "known.snapshot_id", "next.digest")  # of the encrypted bytes
 OPTIONAL = {"exit_code", "mlflow", "next"}
 FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
@@ -119,8 +127,8 @@ def leaves(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]
                 yield from leaves(was[key], now[key], inner)
             elif path and was[key] is not None:
                 yield from leaves(was[key], None, inner)
-        if path == "options":
-            yield from ((f"options.{k}", None, now[k]) for k in now.keys() - was.keys())
+        for key in now.keys() - was.keys() if path in WHOLE else ():
+            yield from leaves(None, now[key], f"{path}.{key}")
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for index, (one, two) in enumerate(zip(was, now, strict=True)):
             yield from leaves(one, two, f"{path}[{index}]")

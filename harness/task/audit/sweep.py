@@ -109,7 +109,7 @@ def _cells(sweep: Path, done: list[Path]) -> Iterator[Finding]:
     table = _table(sweep / ANSWERS)
     if not table:
         return
-    said = {}  # (point, cell) -> value by column
+    said: dict[tuple[Any, ...], dict[str, Any]] = {}  # (point, cell) -> value by column
     for point in done:
         for row in read(point / ROWS, list):
             cell = said.setdefault((point.name, *(str(row[key]) for key in CELL)), {})

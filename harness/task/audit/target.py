@@ -33,8 +33,9 @@ def located(cfg: Config) -> tuple[Path, str | None]:
             f"run={cfg.run}: no such directory, and not the id of an MLflow run, which has 32 digits.{place.near(path)}"
         )
     store = cfg.track.uri or f"the tracking store of {cfg.runs_dir}"
+    run_id = cfg.run
     try:
-        run = source.asked(cfg, lambda client: source.reader.run(client, cfg.run))
+        run = source.asked(cfg, lambda client: source.reader.run(client, run_id))
     except Unreachable as problem:
         why = str(problem).removeprefix("cannot track to ").rstrip(".")
         raise InputProblem(
@@ -64,7 +65,7 @@ def located(cfg: Config) -> tuple[Path, str | None]:
         )
     if not _ended(path):
         raise InputProblem(f"run={cfg.run} ({name}) {NOTHING}")
-    return path, cfg.run
+    return path, run_id
 
 
 def _ended(path: Path) -> bool:
