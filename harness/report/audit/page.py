@@ -33,8 +33,9 @@ def reason(document: dict[str, Any]) -> str:
 
 def sentence(document: dict[str, Any]) -> str:
     text = reason(document)
-    compared = f" Compared: {document['compared']}." if document["differences"] else ""
-    return f"{text[0].upper()}{text[1:]}.{compared}"
+    if document["differences"]:
+        return f"{text}. Compared: {document['compared']}."
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def show(say: Any, document: dict[str, Any], folder: str) -> None:

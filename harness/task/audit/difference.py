@@ -34,6 +34,7 @@ WHOLE = (
     "mutation",
     "size",
 )  # no figure may be missing
+GIVEN = ("options", "model", "environment", "required", "task")  # by the configuration
 SALTED = ("snapshot.id", "known.snapshot_id", "next.digest")  # of the encrypted bytes
 OPTIONAL = {"exit_code", "mlflow", "next"}
 FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
@@ -104,14 +105,8 @@ def compare(
             continue
         if decisive and (path.startswith("curves") or within(path, was, now, again)):
             continue
-        configured = path.partition(".")[0] in (
-            "options",
-            "model",
-            "environment",
-            "required",
-            "task",
-        )
-        yield Finding(path, was, now, CONFIGURED if configured and why != OTHER_MODEL else why)
+        configured = path.partition(".")[0] in GIVEN and why != OTHER_MODEL
+        yield Finding(path, was, now, CONFIGURED if configured else why)
     if decisive:
         yield from _curves(recorded.get("curves") or {}, again.get("curves") or {}, _scale(again))
     yield from contradictions(recorded)
@@ -215,21 +210,15 @@ def _elements(recorded: Record, again: Record, decisive: list[Any], why: str) ->
     newer = any(c["what"].startswith("versions.") for c in decisive)
     free = (*(ROUNDED if decisive else ()), *(VERSIONED if newer else ()))
     for key in ("", "known"):
-        was, now = (
-            (r.get(key) or {} if key else r).get("elements") or [] for r in (recorded, again)
-        )
-        shapes = [
-            [{k: v for k, v in e.items() if k != "digest"} for e in rows] for rows in (was, now)
-        ]
-        if shapes[0] != shapes[1]:
+        sides = ((r.get(key) or {}) if key else r for r in (recorded, again))
+        was, now = (side.get("elements") or [] for side in sides)
+        if [e | {"digest": ""} for e in was] != [e | {"digest": ""} for e in now]:
             yield Finding(f"{key}.elements".strip("."), len(was), len(now), "other elements")
         digests = {e["name"]: e["digest"] for e in now}
-        for entry in was:
-            name, found = entry["name"], digests.get(entry["name"])
-            if entry["digest"] != found and name not in free:
-                yield Finding(
-                    f"element {entry.get('label', '')} {name}", entry["digest"], found, why
-                )
+        for entry in sorted(was, key=lambda e: e["name"] not in WEIGHTS):  # what all else hangs on
+            name, digest, found = entry["name"], entry["digest"], digests.get(entry["name"])
+            if digest != found and name not in free:
+                yield Finding(f"element {entry.get('label', '')} {name}", digest, found, why)
 
 
 def _other_model(recorded: Record, again: Record, decisive: list[Any]) -> bool:
