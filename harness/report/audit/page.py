@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from harness import foreign, machine
 from harness.report import footer
+from harness.report.audit import evidence
 from harness.report.html import cell, link, page, section
 from harness.report.terminal.console import tabled
 from harness.results.run import FACTS, values
@@ -122,9 +123,7 @@ def write(path: Path, document: dict[str, Any], result: dict[str, Any]) -> None:
 
 def _facts(folder: Path, point: str, fold: bool) -> dict[str, Any]:
     """The facts of one run beside those of its second run."""
-    from harness.task.audit.checked import file_name
-
-    places = [folder / file_name(point, side, "result.json") for side in ("recorded", "again")]
+    places = [folder / evidence(point, side, "result.json") for side in ("recorded", "again")]
     was, now = (_values(foreign.read_json(p)) if p.is_file() else {} for p in places)
     rows: list[list[Any]] = []
     for key in dict.fromkeys([*was, *now]):

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness.pipeline.evaluation.record import FILES
+from harness.report.audit import evidence as copy_of
 from harness.snapshot import record as records
 from harness.snapshot.digest import digest_bytes
 from harness.task.audit import replay
@@ -27,16 +28,12 @@ def kept(folder: Path, point: Path, fresh: Path) -> dict[str, Any]:
         entry[side] = {}
         for name in KEPT:
             if (place / name).is_file():
-                target = folder / file_name(
+                target = folder / copy_of(
                     point.name, side, name
                 )  # beside the report: MLflow has it too
                 shutil.copyfile(place / name, target)
                 entry[side][name] = digest_bytes(target.read_bytes())
     return entry
-
-
-def file_name(point: str, side: str, name: str) -> str:
-    return Path(f"evidence-{point}-{side}-{name}".replace("/", "_")).name
 
 
 def checked(folder: Path) -> Iterator[Finding]:
@@ -65,7 +62,7 @@ def _point(folder: Path, place: Path, name: str, entry: Any, document: Any) -> I
     for side in ("recorded", "again"):
         (place / side).mkdir()
         for file, digest in entry[side].items():
-            path = folder / file_name(name, side, file)
+            path = folder / copy_of(name, side, file)
             data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
             if digest_bytes(data) != digest:
                 found = digest_bytes(data)
