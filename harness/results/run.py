@@ -59,8 +59,8 @@ class Mutation:
     mutated: bool | None = fact("caller's cache written", track="tag")
     length_before: int | None = fact("cache length before")
     length_after: int | None = fact("cache length after")
-    digest_before: str | None = fact("cache digest before", compare="skip")
-    digest_after: str | None = fact("cache digest after", compare="skip")
+    digest_before: str | None = fact("cache digest before", compare="noise")
+    digest_after: str | None = fact("cache digest after", compare="noise")
     bytes_copied_per_token: float | None = fact("copied per token", unit="bytes", format=",.0f", track="metric", better="lower")  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Size:
     tokens: int | None = fact("tokens", track="metric")
     kept_tokens: int | None = fact("tokens kept", track="metric", better="lower")
     kv_bytes: int | None = fact("K/V", unit="bytes", track="metric", better="lower")
-    stored_bytes: int | None = fact("on disk", unit="bytes", track="metric", better="lower",
+    stored_bytes: int | None = fact("on disk", unit="bytes", compare="noise", track="metric", better="lower",
                                     meaning="K/V, tokenizer, documents and manifest")  # fmt: skip
 
 

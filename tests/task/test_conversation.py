@@ -19,7 +19,7 @@ from harness.model.oracle import Cost
 from harness.pipeline import dialogue
 from harness.pipeline.line import Line
 from harness.save import store
-from harness.task.audit.difference import turns
+from harness.task.audit.difference import leaves
 from harness.task.chat import _opened
 from harness.task.chat.conversation import Conversation
 from harness.task.chat.pauses import Pauses
@@ -284,9 +284,9 @@ def test_an_answer_without_text_is_kept_by_its_numbers(talk, tmp_path, monkeypat
     assert row["without_text"] == len(said) >= len(row["ids"]) - 1  # all but the end
     greeted = talk(tmp_path / "a").terminal.told[-1]
     assert greeted == " ".join(row["shown"].split()) != row["answer"]
-    assert list(turns([row], [row])) == [] != list(turns([row], [row | {"shown": "?"}]))
-    older = {key: value for key, value in row.items() if key not in ("shown", "without_text")}
-    assert list(turns([older], [row])) == []
+    other, older = row | {"shown": "?"}, {k: v for k, v in row.items() if k != "shown"}
+    assert list(leaves([row], [row], "turns")) == [] != list(leaves([row], [other], "turns"))
+    assert list(leaves([older], [row], "turns")) == []
 
 
 def test_commands_that_cannot_be_done_say_so(talk, tmp_path) -> None:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.task import audit
-from harness.task.audit import evidence
+from harness.task.audit import evidence, sweep
 
 REFERENCE = Path(__file__).resolve().parents[2] / "runs" / "reference"
-POINTS = audit._points(REFERENCE)
+POINTS = sweep.folders(REFERENCE)
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda p: p.name)
@@ -18,8 +17,8 @@ def test_reference_records_are_as_they_were_sealed(point, compose, monkeypatch):
     assert list(evidence.verified(point, cfg)) == []
 
 
-def test_there_are_reference_records():
-    assert len(POINTS) == 8
+def test_there_are_reference_records_and_their_table_says_what_they_say():
+    assert len(POINTS) == 8 and list(sweep.summary(REFERENCE, POINTS)) == []
 
 
 @pytest.mark.slow

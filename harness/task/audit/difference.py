@@ -1,284 +1,300 @@
-"""Does a second run say what the record says? Bitwise where the environment is the same, otherwise
-within the noise floor that the audit measures."""
+"""Does a second run say what the record says? Value by value, by each field's own `compare`: to the bit where the environment
+is the same, otherwise `noise` within the floors that the audit measures."""
 
 from collections.abc import Iterator, Mapping
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
-from harness.report.audit import figures
-from harness.snapshot.record import flat, value_at
+from harness.compare.soundness import FACTOR as SPREAD
+from harness.results.record import compare_of
+from harness.snapshot.elements import MODEL
+from harness.snapshot.record import flat
 from harness.snapshot.result import GOOD
-from harness.task.audit import derivation, other_model, refusal, tolerance
 from harness.task.audit.finding import Finding
 
-# whatever may change the last bit; the rest of `environment` is reported, not decisive
+Record = Mapping[str, Any]
+# what may change the last bit; the rest of `environment` is reported, not decisive
 DECISIVE = ("platform", "cpu", "cpu_capability", "gpu", "cuda", "device", "dtype", "threads",
-            "attention_implementation", "deterministic", "matmul_precision")  # fmt: skip
-DECISIVE_VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
-FROM_CONFIG = ("seed", "sampling_seed", "model_seed", "dtype", "attention_implementation")
-EXACT = {"size": ("tokens", "kept_tokens", "kv_bytes"), "mutation": ("mutated", "length_before",
-         "length_after", "bytes_copied_per_token"), "text": ("token_ids", "restored_ids", "prompt"),
-         "model": ("name", "revision", "commit")}  # fmt: skip
-# words and choices that follow from the run; a record from before there were such claims nothing
-SAID = ("schema", "against", "pruned", "sampler", "text.continuation", "text.restored", "text.account", "text.placed", "text.ended",
-        "text.added", "text.streamed", "text.steps", "text.read", "text.apart", "text.apart_ids", "text.pieces", "text.branches", "text.expected", "text.continuation_right", "text.restored_right",
-        "model.option", "snapshot.format", "snapshot.format_version", "quantization.quantizer", "pruned_from",
-        "loop.first_step", "loop.steps", "loop.ended", "loop.budget", "loop.mutated_steps", "chat.turns",
-        "chat.recalled", "chat.recall_questions", "chat.mismatches")  # fmt: skip
-# where the bits are the same, every leaf but these, which are judged elsewhere, are a place, or are measured
-APART = ("environment", "time_s", "metrics", "elements", "options", "waived", "verdict", "required", "task", "curves",
-         "conclusion", "folder", "snapshot", "evaluation.resumed", *SAID)  # fmt: skip
-MEASURED = ("_s", "_s_per_token", "seconds", "_growth", "time_ratio", "resident_bytes")
-ROUNDED = ("kv_cache", "positions", "logits")  # compared number by number in `rounding`
-MORE = "more than rounding explains"  # of numbers
-FACTOR = 2.0
-FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
-UNCONFIGURED = "the recorded configuration does not give what the result claims"
-# what every run of these tasks that was judged has written since there are records
-JUDGED = ("experiment", "resume")
+            "attention_implementation", "deterministic", "matmul_precision",
+            *(f"versions.{v}" for v in ("torch", "transformers", "tokenizers", "numpy", "safetensors")))  # fmt: skip
+ROUNDED = ("kv_cache", "positions", "logits")  # elements that `rounding` compares number by number
+VERSIONED = (
+    "model_config",
+    "kv_format",
+    "tokenizer",
+)  # which gain fields with another library version
+WEIGHTS = ("token_embeddings", "layer_norm", "attention_weights")
+JUDGED = ("experiment", "resume")  # tasks whose judged runs have every one of these blocks
 BLOCKS = ("metrics", "noise_floor", "oracle", "soundness", "elements", "size", "time_s")
-OWN = {"exit_code", "mlflow", "next"}  # what a record may say of itself
+WHOLE = (
+    "options",
+    "metrics",
+    "noise_floor",
+    "oracle",
+    "mutation",
+    "size",
+)  # no figure may be missing
+GIVEN = ("options", "model", "environment", "required", "task")  # by the configuration
+SALTED = ("snapshot.id", "known.snapshot_id", "next.digest")  # of the encrypted bytes
+OPTIONAL = {"exit_code", "mlflow", "next"}
+FORMLESS = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RuntimeError)
+FACTOR = 2.0  # of the noise floor: the record rounds as well as the second run
+HEADERS = 0.05  # of the bytes stored
+NOTHING = 2.0**-48  # nats; of a sum of probabilities in float64
+
+SAME = "nothing that decides the bits has changed, and the second run says otherwise"
+BEYOND = "more than rounding explains; changed since: {}"
+OTHER_MODEL = "it was run again with another model than the record's: say where its weights are, model=path model.path=DIR"
+CONFIGURED = "the recorded configuration does not give this"
+TAKEN, ADDED = "every run writes this block", "a run of this configuration writes no such block"
+CONTRADICTS = "the record's own figures say otherwise"
 
 
-def changes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is different about the two environments: `what`, `recorded`, `found`, `decisive`."""
-    before, after = (dict(flat(e)) for e in (recorded, again))
-    rows = []
-    for key in dict.fromkeys([*before, *after]):
-        was, now = before.get(key), after.get(key)
-        if was != now and key not in ("command", "date"):
-            decisive = key in DECISIVE or key in [f"versions.{v}" for v in DECISIVE_VERSIONS]
-            rows.append({"what": key, "recorded": was, "found": now, "decisive": decisive})
-    return rows
-
-
-def since(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`changes` between the environments of two results; none where the second run does not say its own."""
-    was, now = recorded.get("environment") or {}, again.get("environment") or {}
-    return changes(was, now) if now else []
+def changes(recorded: Record, again: Record) -> list[dict[str, Any]]:
+    """What is different about the environments of two results: `what`, `recorded`, `found`, `decisive`."""
+    one, two = recorded.get("environment"), again.get("environment")
+    if not isinstance(one, Mapping) or not two:
+        return []
+    before, after = dict(flat(one)), dict(flat(two))
+    return [
+        {"what": key, "recorded": was, "found": now, "decisive": key in DECISIVE}
+        for key in dict.fromkeys([*before, *after])
+        if (was := before.get(key)) != (now := after.get(key)) and key not in ("command", "date")
+    ]
 
 
 def formed(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """What a comparison finds; where it breaks off, since the record is not built as a run builds
-    one, that is a difference too."""
+    """What a comparison finds; where it breaks off, the record has not the form that a run gives it."""
     try:
         yield from findings
     except FORMLESS as problem:
-        explanation = "the record does not have the form that every run gives it"
         broken = f"{type(problem).__name__}: {problem}"[:200]
-        yield Finding("result.json", "the blocks that a run writes", broken, explanation)
+        yield Finding("result.json", "the blocks of a run", broken, "the record is malformed")
 
 
 def compare(
-    recorded: Mapping[str, Any],
-    again: Mapping[str, Any],
-    changed: list[dict[str, Any]],
-    salted: bool = False,
+    recorded: Record, again: Record, changed: list[dict[str, Any]], salted: bool = False
 ) -> Iterator[Finding]:
     """Everything in which the second run's result is not the recorded one.
 
-    recorded, again: two `result.json`. changed: from `changes`; any decisive entry allows rounding.
-    salted: the snapshots are encrypted, so equal contents have other ids.
+    changed: from `changes`. salted: the snapshots are encrypted, so equal contents have other ids.
     """
-    reasons = [f"{c['what']} {c['recorded']} -> {c['found']}" for c in changed if c["decisive"]]
-    same = not reasons
-    why = (
-        "nothing that decides the bits has changed, so the record does not say what the run said"
-        if same
-        else f"{MORE}; changed since: " + "; ".join(reasons)
-    )
-    if "options" not in again and recorded.get("verdict") == again.get("verdict") == "failed":
-        if str(recorded.get("reason")) not in str(again.get("reason")):
-            yield Finding("reason", recorded.get("reason"), again.get("reason"), why)
+    decisive = [c for c in changed if c["decisive"]]
+    reasons = "; ".join(f"{c['what']} {c['recorded']} -> {c['found']}" for c in decisive)
+    why = BEYOND.format(reasons) if decisive else SAME
+    verdict = recorded.get("verdict")
+    if verdict == again.get("verdict") == "failed" and "options" not in again:
         return  # neither had a sound configuration: nothing ran
-    if other := list(other_model.findings(recorded, again, same)):
-        yield from other
-        why = other_model.CONSEQUENCE
-    words = why.replace(MORE, "the run says something else")
-    was, now = recorded.get("verdict"), again.get("verdict")
-    if was != now and not (not same and {was, now} <= set(GOOD)):
-        yield Finding("verdict", was, now, words)
-    for key in ("required", "task"):
-        if recorded.get(key) != again.get(key):
-            yield Finding(key, recorded.get(key), again.get(key), UNCONFIGURED)
-    if (
-        again.get("verdict") in ("failed", "refused")
-        and recorded.get("verdict") != again["verdict"]
-    ):
-        yield Finding("run", "completed", again.get("reason"), "it cannot be run again as recorded")
+    if _other_model(recorded, again, decisive):
+        why = OTHER_MODEL
+    if again.get("verdict") in ("failed", "refused") and verdict != again["verdict"]:
+        yield Finding("verdict", verdict, again["verdict"], str(again.get("reason")))
         return
-    for key in recorded.keys() - again.keys() - OWN:
-        yield Finding(key, "a block", None, "a run of this configuration writes no such block")
+    yield from _elements(recorded, again, decisive, why)
+    for key in recorded.keys() - again.keys() - OPTIONAL:
+        yield Finding(key, "a block", None, ADDED)
     for key in BLOCKS if again.get("task") in JUDGED else ():
         if again.get(key) and not recorded.get(key):
-            explanation = "every version writes this block, so it was taken out of the record"
-            yield Finding(key, recorded.get(key), "a block", explanation)
-    yield from _blocks(recorded, again, same, salted, why)
-    judged = recorded.get("verdict") not in figures.CAME
-    if figures.came(recorded) == "refused":
-        yield from refusal.differences(recorded, again, changed, salted, why)
-    for key in SAID if judged else ():
-        was, now = value_at(recorded, key), value_at(again, key)
-        if was != now and was is not None:
-            number = isinstance(was, int | float) and not isinstance(was, bool)
-            yield Finding(key, was, now, why if number else words)
-    if judged:
-        judged_here = {*APART, *OWN}
-        if not same:
-            judged_here |= {"itself", *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys)}
-        evaluated = again.get("task") == "evaluate"
-        if evaluated and not same and recorded.get("verdict") == again.get("verdict"):
-            judged_here |= {"reason", "evaluation.code"}  # follow from the record's own answers
-        apart = tolerance.Apart(tuple(judged_here), MEASURED)
-        yield from tolerance.leaves(recorded, again, apart, same, why)
-    for own in (derivation.sentence, derivation.figures, derivation.machine):
-        yield from own(recorded)
-    yield from _metrics(recorded, again, same, why)
-    yield from _itself(recorded, again, same, why)
-    yield from _elements(recorded, again, changed, same, why)
-
-
-def _blocks(recorded: Any, again: Any, same: bool, salted: bool, why: str) -> Iterator[Finding]:
-    for block, keys in EXACT.items():
-        was, now = recorded.get(block) or {}, again.get(block) or {}
-        for key in keys:
-            if was.get(key) != now.get(key):
-                named = UNCONFIGURED if block == "model" else why
-                yield Finding(f"{block}.{key}", was.get(key), now.get(key), named)
-    was, now = recorded.get("environment") or {}, again.get("environment") or {}
-    for key in FROM_CONFIG:
-        if was.get(key) != now.get(key):
-            yield Finding(f"environment.{key}", was.get(key), now.get(key), UNCONFIGURED)
-    was, now = recorded.get("options") or {}, again.get("options") or {}
-    for key in dict.fromkeys([*was, *now]):
-        if key != "track" and was.get(key) != now.get(key):
-            yield Finding(f"options.{key}", was.get(key), now.get(key), UNCONFIGURED)
-    if (recorded.get("waived") or []) != (again.get("waived") or []):
-        yield Finding("waived", recorded.get("waived"), again.get("waived"), why)
-    if same:
-        was, now = (r.get("snapshot", {}).get("id") for r in (recorded, again))
-        if was != now and not salted:
-            yield Finding("snapshot.id", was, now, why)
-        was, now = ((r.get("next") or {}).get("digest") for r in (recorded, again))
-        if was is not None and was != now:
-            yield Finding("next.digest", was, now, why)
-        if recorded.get("curves") != again.get("curves"):
-            yield Finding("curves", "per-step values", "others", why)
-
-
-def _metrics(recorded: Any, again: Any, same: bool, why: str) -> Iterator[Finding]:
-    was, now = recorded.get("metrics") or {}, again.get("metrics") or {}
-    # measured by the audit; a record's own could be made up
-    floors = [again.get("noise_floor") or {}]
-    for key in dict.fromkeys([*was, *now]):
-        a, b = was.get(key), now.get(key)
-        if a == b or (not same and explained(key, a, b, floors)):
+            yield Finding(key, recorded.get(key), "a block", TAKEN)
+    if again.get("environment") and not recorded.get("environment"):
+        yield Finding("environment", None, "a block", TAKEN)
+    if again.get("itself") and not recorded.get("itself"):
+        yield Finding("itself", None, "a block", TAKEN)
+    for path, was, now in leaves(recorded, again):
+        if path.startswith(("elements", "known.elements")) or (salted and path in SALTED):
             continue
-        yield Finding(f"metrics.{key}", a, b, why)
-
-
-def _itself(recorded: Any, again: Any, same: bool, why: str) -> Iterator[Finding]:
-    """A pruned or a quantized state beside itself under another cache. The same bits repeat every leaf of
-    it; elsewhere the figures are apart by the noise."""
-    was, now = recorded.get("itself") or {}, again.get("itself") or {}
-    if now and not was:
-        yield Finding("itself", None, "a block", "every version writes it, so it was taken out")
-    if same or not (was and now):
-        return
-    floors = [{**(again.get("noise_floor") or {}), "max_abs_diff": now.get("noise")}]
-    for key in dict.fromkeys([*was, *now]):
-        a, b = was.get(key), now.get(key)
-        if a == b or key == "reason" or (key == "verdict" and {a, b} <= set(GOOD)):
+        if decisive and (path.startswith("curves") or within(path, was, now, again)):
             continue
-        alike = tolerance.near(a, b) if key == "noise" else explained(key, a, b, floors)
-        if not alike:
-            yield Finding(f"itself.{key}", a, b, why)
+        configured = path.partition(".")[0] in GIVEN and why != OTHER_MODEL
+        yield Finding(path, was, now, CONFIGURED if configured else why)
+    if decisive:
+        yield from _curves(recorded.get("curves") or {}, again.get("curves") or {}, _scale(again))
+    yield from contradictions(recorded)
 
 
-# of a turn, beside its times; older chats have not the second
-STORED = ("stored_bytes", "stored_whole")
-# they follow from the ids, or from what is compared; older chats have none of them
-LATER = ("without_text", "shown", "restored_verdict")
+def leaves(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """`(path, recorded, found)` of the values that are compared and differ. What the second run alone has came later."""
+    free = bool(path) and compare_of(path) in ("time", "skip")
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in was:
+            inner = f"{path}.{key}" if path else str(key)
+            if key in now:
+                yield from leaves(was[key], now[key], inner)
+            elif path and was[key] is not None:
+                yield from leaves(was[key], None, inner)
+        for key in now.keys() - was.keys() if path in WHOLE else ():
+            yield from leaves(None, now[key], f"{path}.{key}")
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for index, (one, two) in enumerate(zip(was, now, strict=True)):
+            yield from leaves(one, two, f"{path}[{index}]")
+    elif isinstance(was, list) and isinstance(now, list) and not free:
+        yield f"{path}: how many", len(was), len(now)
+    elif was != now and not free:
+        yield path, was, now
 
 
-def turns(recorded: list[Any], again: list[Any]) -> Iterator[Finding]:
-    """A chat's turns, but for their times: the words, the ids and what was checked of them."""
-    recorded, again = ([_unplaced(turn) for turn in side] for side in (recorded, again))
-    if len(recorded) != len(again):
-        yield Finding("chat.json: turns", len(recorded), len(again), "turns are missing or added")
-    for was, now in zip(recorded, again):
-        for key in dict.fromkeys([*was, *now]):
-            older = key in LATER and key not in was
-            if (
-                was.get(key) != now.get(key)
-                and not older
-                and not key.endswith((*MEASURED, *STORED))
-            ):
-                explanation = "the chat run again does not say this"
-                what = f"chat.json: turn {was.get('turn')} {key}"
-                yield Finding(what, was.get(key), now.get(key), explanation)
+def within(path: str, was: Any, now: Any, again: Record) -> bool:
+    """Whether rounding explains that the value at `path` is `was` in the record and `now` in its second run."""
+    kind = compare_of(path)
+    if kind == "exact":
+        return False
+    block, _, key = path.partition(".")
+    floor = dict(again.get("noise_floor") or {})
+    if path in ("verdict", "itself.verdict"):
+        return {was, now} <= set(GOOD)
+    if block == "metrics":
+        return explained(key, was, now, floor)
+    if block == "itself" and key != "noise":
+        return explained(key, was, now, floor | {"max_abs_diff": again["itself"].get("noise")})
+    if not (_number(was) and _number(now)):
+        missing = None in (was, now) and float not in (type(was), type(now))
+        return kind == "noise" and (missing or type(was) is type(now))
+    if type(was) is type(now) is int:  # a count that hangs on rounding
+        return kind == "noise" and (not key.endswith("bytes") or abs(was - now) <= HEADERS * now)
+    scale = _scale(again)
+    if path == "noise_floor.nll_delta":  # at most what a logit is off by, either way
+        return abs(was) <= SPREAD * max(floor.get("max_abs_diff") or 0.0, scale)
+    if path in ("noise_floor.top1_agreement", "noise_floor.top5_overlap"):
+        steps = [len(c["kl"]) for c in (again.get("curves") or {}).values()]
+        return 0 <= 1 - was <= SPREAD * (1 - now) + 1 / max(steps, default=1)
+    return close(was, now, scale, "kl" in key)
 
 
-def _unplaced(turn: dict[str, Any]) -> dict[str, Any]:
-    """A turn with the name of its snapshot alone: where that was written is a place."""
-    where = turn.get("snapshot")
-    return {**turn, "snapshot": Path(where).name} if isinstance(where, str) else turn
+def explained(key: str, was: Any, now: Any, floor: Record) -> bool:
+    """Whether the noise floor that the audit measured allows metric `key` to be `was` here and `now` there.
 
-
-def traces(recorded: list[Any], again: list[Any], elsewhere: bool) -> Iterator[Finding]:
-    """A loop's steps: tokens, positions and what was culled; `elsewhere` the probabilities may round."""
-    if len(recorded) != len(again):
-        yield Finding("trace.json: steps", len(recorded), len(again), "steps are missing or added")
-    for was, now in zip(recorded, again):
-        for key in dict.fromkeys([*was, *now]):
-            if was.get(key) != now.get(key) and not (elsewhere and key in ("probability", "top")):
-                what = f"trace.json: step {was.get('step')} {key}"
-                yield Finding(
-                    what, was.get(key), now.get(key), "the loop run again does not say this"
-                )
-
-
-def explained(key: str, a: Any, b: Any, floors: list[dict[str, Any]]) -> bool:
-    """Whether the noise floors measured in the audit allow metric `key` to be `a` here and `b` there.
-
-    A logit error of e moves a KL divergence by at most e * |p - q| <= e * sqrt(2 KL) (Pinsker), on
-    top of the noise's own KL.
+    A logit error of e moves a KL divergence by at most e * |p - q| <= e * sqrt(2 KL) (Pinsker), on top of the noise's own.
     """
     if key == "bitwise_equal":
         return True  # the verdict says whether that matters
     if key == "first_divergence":
-        return any(f.get(key) is not None for f in floors)
-    if a is None or b is None or isinstance(a, str) or isinstance(b, str):
+        return floor.get(key) is not None
+    if not (_number(was) and _number(now)):
         return False
-    return abs(a - b) <= allowance(key, a, b, floors)
-
-
-def allowance(key: str, a: float, b: float, floors: list[dict[str, Any]]) -> float:
-    """How far apart `explained` lets metric `key` be."""
-    noise = max((abs(f.get(key) or 0.0) for f in floors), default=0.0)
     if key in ("top1_agreement", "top5_overlap"):
-        return 1 - min(1.0 if (share := f.get(key)) is None else share for f in floors)
+        share = floor.get(key)
+        return bool(abs(was - now) <= FACTOR * (1 - (1.0 if share is None else share)))
+    noise = abs(floor.get(key) or 0.0)
     if key in ("kl_mean", "kl_max", "nll_delta"):
-        logits = max((f.get("max_abs_diff") or 0.0 for f in floors), default=0.0)
-        spread = 1.0 if key == "nll_delta" else min(1.0, sqrt(2 * max(abs(a), abs(b))))
-        noise += logits * spread
-    return FACTOR * noise
+        spread = 1.0 if key == "nll_delta" else min(1.0, sqrt(2 * max(abs(was), abs(now))))
+        noise += (floor.get("max_abs_diff") or 0.0) * spread
+    return bool(abs(was - now) <= FACTOR * noise)
 
 
-def _elements(recorded: Any, again: Any, changed: Any, same: bool, why: str) -> Iterator[Finding]:
-    """Digests of the 13 elements. What was computed in floating point may round elsewhere; under
-    another library version the config documents may gain fields."""
-    newer = any(c["what"].startswith("versions.") for c in changed if c["decisive"])
-    rows = {e["name"]: e["digest"] for e in again.get("elements") or []}
-    keys = ("number", "label", "name", "kept_as")
-    was, now = ([[e[k] for k in keys] for e in r.get("elements") or []] for r in (recorded, again))
-    if was != now:
-        yield Finding("elements", "the 13 elements", "others", why)
-    for entry in recorded.get("elements") or []:
-        name, digest = entry["name"], rows.get(entry["name"])
-        if entry["digest"] == digest or (not same and name in ROUNDED):
-            continue
-        if newer and name in ("model_config", "kv_format", "tokenizer"):
-            continue
-        yield Finding(f"element {entry['label']} {name}", entry["digest"], digest, why)
+def close(was: float, now: float, scale: float, divergence: bool) -> bool:
+    """Within SPREAD of each other (a divergence is of the second order: within its square); or one of
+    them nothing, since two orders of a sum may meet, and the other no more than rounding."""
+    low, high = sorted((abs(was), abs(now)))
+    if divergence:
+        return high <= max(SPREAD**2 * low, NOTHING) or (low <= NOTHING and high <= scale**2)
+    alike = high <= SPREAD * low and (was < 0) == (now < 0)
+    return alike or (low == 0 and high <= scale)
+
+
+def _curves(recorded: Any, again: Any, scale: float) -> Iterator[Finding]:
+    """Per step, as many of them and as long; the noise about as high on average."""
+    shapes = [[{k: len(v) for k, v in c.items()} for c in r.values()] for r in (recorded, again)]
+    if shapes[0] != shapes[1]:
+        yield Finding("curves", str(shapes[0]), str(shapes[1]), "other steps were compared")
+        return
+    for (name, was), now in zip(recorded.items(), again.values(), strict=True):
+        for quantity, steps in was.items() if name != "restored" else ():
+            one, two = _mean(steps), _mean(now[quantity])
+            if one != two and not close(one, two, scale, quantity == "kl"):
+                why = "on average more than rounding explains"
+                yield Finding(f"curves.{name}.{quantity}", one, two, why)
+
+
+def _elements(recorded: Record, again: Record, decisive: list[Any], why: str) -> Iterator[Finding]:
+    """Digests of the 13 elements. What was computed in floating point may round elsewhere."""
+    newer = any(c["what"].startswith("versions.") for c in decisive)
+    free = (*(ROUNDED if decisive else ()), *(VERSIONED if newer else ()))
+    for key in ("", "known"):
+        sides = ((r.get(key) or {}) if key else r for r in (recorded, again))
+        was, now = (side.get("elements") or [] for side in sides)
+        if [e | {"digest": ""} for e in was] != [e | {"digest": ""} for e in now]:
+            yield Finding(f"{key}.elements".strip("."), len(was), len(now), "other elements")
+        digests = {e["name"]: e["digest"] for e in now}
+        for entry in sorted(was, key=lambda e: e["name"] not in WEIGHTS):  # what all else hangs on
+            name, digest, found = entry["name"], entry["digest"], digests.get(entry["name"])
+            if digest != found and name not in free:
+                yield Finding(f"element {entry.get('label', '')} {name}", digest, found, why)
+
+
+def _other_model(recorded: Record, again: Record, decisive: list[Any]) -> bool:
+    """Whether the model's elements differ, and what it computes: where that is the same, digests were edited."""
+    was, now = (
+        {e["name"]: e["digest"] for e in r.get("elements") or []} for r in (recorded, again)
+    )
+    names = WEIGHTS if decisive else MODEL
+    others = any(n in was and n in now and was[n] != now[n] for n in names)
+    return others and was.get("kv_cache") != now.get("kv_cache")
+
+
+def contradictions(result: Record) -> Iterator[Finding]:
+    """Figures of one result that cannot all hold, on any machine."""
+    curves = result.get("curves") or {}
+    for block in ("metrics", "noise_floor"):
+        figures = result.get(block) or {}
+        shown = [c for name, c in curves.items() if (name == "restored") == (block == "metrics")]
+        for key, curve in (("max_abs_diff", "max_abs_diff"), ("kl_max", "kl")):
+            steps = [v for c in shown for v in c.get(curve) or []]
+            if steps and None not in steps and figures.get(key) not in (None, max(steps)):
+                yield Finding(f"{block}.{key}", figures[key], max(steps), CONTRADICTS)
+        share, first = figures.get("top1_agreement"), figures.get("first_divergence")
+        if share is not None and (share == 1) != (first is None):
+            yield Finding(
+                f"{block}.first_divergence", first, f"top1_agreement {share}", CONTRADICTS
+            )
+        if figures.get("bitwise_equal") and figures.get("max_abs_diff"):
+            yield Finding(f"{block}.bitwise_equal", True, figures["max_abs_diff"], CONTRADICTS)
+    if (
+        result.get("verdict") == "exact"
+        and (result.get("metrics") or {}).get("bitwise_equal") is False
+    ):
+        yield Finding("verdict", "exact", "metrics.bitwise_equal false", CONTRADICTS)
+    soundness, oracle = result.get("soundness") or {}, result.get("oracle") or {}
+    paths = [p for p in soundness.get("paths") or [] if None not in (p["error"], p["bound"])]
+    if soundness.get("sound") and any(p["error"] > p["bound"] for p in paths):
+        yield Finding("soundness.sound", True, False, CONTRADICTS)
+    ours, plain = oracle.get("restored"), oracle.get("plain")
+    if ours is not None and plain and oracle.get("ratio") != ours / plain:
+        yield Finding("oracle.ratio", oracle.get("ratio"), ours / plain, CONTRADICTS)
+    mutation = result.get("mutation") or {}
+    moved = mutation.get("digest_before") != mutation.get("digest_after")
+    if mutation.get("mutated") is not None and moved and not mutation["mutated"]:
+        yield Finding("mutation.digest_after", "another digest", "not mutated", CONTRADICTS)
+
+
+def machine(result: Record, wanted: Any = None) -> Iterator[Finding]:
+    """Whether the recorded machine can be: its device beside its GPU, its build of torch and the device that the
+    configuration asks for (`wanted`)."""
+    place = result.get("environment") or {}
+    device = str(place.get("device") or "")
+    if not device:
+        return
+    cuda, why = device.startswith("cuda"), f"no such machine: the device is {device}"
+    for key in ("gpu", "cuda"):
+        if (place.get(key) is not None) != cuda:
+            yield Finding(f"environment.{key}", place.get(key), "a GPU's" if cuda else None, why)
+    if wanted not in (None, "auto") and not device.startswith(str(wanted)):
+        yield Finding("environment.device", device, wanted, CONFIGURED)
+    if cuda and "+cpu" in str((place.get("versions") or {}).get("torch")):
+        yield Finding(
+            "environment.device", device, "cpu", "no such machine: torch is built for the CPU"
+        )
+
+
+def _scale(again: Record) -> float:
+    """What rounding makes of a logit in the second run: the error of its uncached run."""
+    scale = (again.get("soundness") or {}).get("scale") or {}
+    return float((again.get("oracle") or {}).get("plain") or scale.get("error") or 0.0)
+
+
+def _mean(curve: Any) -> float:
+    numbers = [float(v) for v in curve if v is not None]
+    return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

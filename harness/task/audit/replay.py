@@ -1,5 +1,6 @@
 """The second run of a record, in a fresh process, and what of it is not as recorded."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,16 +12,17 @@ from typing import Any
 from harness import config as configs
 from harness.config import Config
 from harness.errors import HarnessError, InputProblem
-from harness.pipeline.evaluation.record import Evaluation
 from harness.save import store
 from harness.snapshot import record as records
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
-from harness.task.audit import derivation, evaluation, places, rounding
-from harness.task.audit.difference import FORMLESS, compare, formed, since, traces, turns
-from harness.task.audit.evidence import place_of, read, sealed
+from harness.task.audit import evaluation, places, rounding
+from harness.task.audit.difference import FORMLESS, changes, compare, formed
+from harness.task.audit.evidence import place_of, sealed
 from harness.task.audit.finding import Finding
+from harness.task.audit.source import read
 
+FILES = {"turns": "chat.json", "trace": "trace.json"}  # what a result keeps beside it
 LIMIT = 3600  # seconds that a recorded run may take again, an evaluation for each prompt
 
 
@@ -82,40 +84,40 @@ def _decided(result: dict[str, Any]) -> dict[str, bool]:
     return {"judged": result.get("verdict") != UNJUDGED}
 
 
-def reproduced(point: Path, fresh: Path) -> tuple[list[Finding], list[dict[str, Any]]]:
-    """The differences between a record and its second run, and what changed in the environment."""
-    recorded, again = read(point / "result.json"), read(fresh / "result.json")
-    if not isinstance(recorded.get("environment") or {}, dict):
-        recorded = {**recorded, "environment": {}}  # named by what it lacks
-    changed = since(recorded, again)  # of a second run that cannot say where it ran, nothing
-    if not recorded:
+def reproduced(
+    point: Path, fresh: Path, salted: bool | None = None
+) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """The differences between a record and its second run, and what changed in the environment. salted: whether the
+    snapshot was encrypted, where it does not lie in `point`."""
+    again = result(fresh)
+    recorded = result(point, str(again.get("folder") or ""))
+    changed = changes(recorded, again)
+    if not (point / "result.json").is_file():
         return [], changed  # the missing result is already named
-    said = turns(*(read(p / "chat.json", list) for p in (point, fresh)))
-    salted = sealed(place_of(point, recorded))
-    decisive = any(c["decisive"] for c in changed)
-    was, now = (read(p / "trace.json", list) for p in (point, fresh))
-    steps = traces(was, now, decisive)
-    wanted = (read(point / records.NAME).get("config") or {}).get("device")
-    answers = answered(point, fresh, not decisive)
-    findings = [*formed(compare(recorded, again, changed, salted)), *formed(said), *formed(steps)]
-    findings += formed(answers)
-    named = {f.what for f in findings}
-    findings += [f for f in formed(derivation.machine(recorded, wanted)) if f.what not in named]
-    return [*findings, *formed(derivation.page(point, recorded))], changed
+    salted = sealed(place_of(point, recorded)) if salted is None else salted is True
+    findings = [*formed(compare(recorded, again, changed, salted))]
+    return [*findings, *formed(_answered(point, fresh, changed))], changed
 
 
-def _evaluation(run: Path) -> Evaluation | None:
-    """What a run of task=evaluate left; None of another task, and of one that came to no end."""
-    result = read(run / "result.json")
-    ended = result.get("task") == "evaluate" and "stages" not in result
-    return Evaluation.read(result, run.joinpath) if ended else None
+def result(run: Path, place: str = "") -> dict[str, Any]:
+    """`result.json` with the turns of a chat and the steps of a loop. place: stands for the folder of the run, since a
+    second run lies elsewhere."""
+    made = read(run / "result.json")
+    folder = made.get("folder")
+    if place and isinstance(folder, str) and folder:
+        made = json.loads(
+            json.dumps(made).replace(json.dumps(folder)[1:-1], json.dumps(place)[1:-1])
+        )
+    for key, file in FILES.items():
+        if rows := read(run / file, list):
+            made[key] = rows
+    return dict(made)
 
 
-def answered(point: Path, fresh: Path, exact: bool) -> Iterator[Finding]:
-    """What of an evaluation's answers and table is not as in its second run."""
-    was, now = _evaluation(point), _evaluation(fresh)
+def _answered(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> Iterator[Finding]:
+    was, now = evaluation.evaluation(point), evaluation.evaluation(fresh)
     if was and now:
-        yield from evaluation.differences(was, now, exact)
+        yield from evaluation.differences(was, now, not any(c["decisive"] for c in changed))
 
 
 def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
@@ -123,7 +125,7 @@ def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
     if not any(c["decisive"] for c in changed):
         return False
     with suppress(*FORMLESS):  # which `reproduced` names
-        was, now = _evaluation(point), _evaluation(fresh)
+        was, now = evaluation.evaluation(point), evaluation.evaluation(fresh)
         if was and now:
             return evaluation.apart(was, now)
     one, two = (read(p / "result.json") for p in (point, fresh))
@@ -134,25 +136,29 @@ def rounded(point: Path, fresh: Path, changed: list[dict[str, Any]]) -> bool:
 
 def floors(
     cfg: Config, points: dict[Path, Path], folder: Path, root: Path
-) -> dict[Path, tuple[list[Finding], dict[str, float], dict[str, str]]]:
+) -> dict[Path, tuple[list[Finding], dict[str, str]]]:
     """Keys, values and logits of each record and its second run (`points`), or their answers, number by
-    number, within a floor that a third run in another precision measures; what it leaves out."""
+    number, within a floor that a third run in another precision measures; and what it leaves out."""
     third = rerun(cfg, list(points), folder, root, "precision")
-    judged: dict[Path, tuple[list[Finding], dict[str, float], dict[str, str]]] = {}
+    judged: dict[Path, tuple[list[Finding], dict[str, str]]] = {}
     for point, fresh in points.items():
-        was, now = _evaluation(point), _evaluation(fresh)
-        if was and now:
-            judged[point] = [], {}, {}
-            with suppress(*FORMLESS):  # which `reproduced` names
-                judged[point] = evaluation.rounding(was, now, _evaluation(third[point]))
-            continue
-        ours, again, other = (_state(p) for p in (point, fresh, third[point]))
-        if ours is None or again is None:
-            gone = Finding("snapshot", "a snapshot", "none to compare", "it was not written again")
-            judged[point] = ([gone], {}, {})
-        else:
-            judged[point] = (*rounding.compare(ours, again, other), {})
+        left: dict[str, str] = {}
+        judged[point] = [*formed(_floored(point, fresh, third[point], left))], left
     return judged
+
+
+def _floored(point: Path, fresh: Path, third: Path, left: dict[str, str]) -> Iterator[Finding]:
+    was, now = evaluation.evaluation(point), evaluation.evaluation(fresh)
+    if was and now:
+        found, ties = evaluation.rounding(was, now, evaluation.evaluation(third))
+        left |= ties
+        yield from found
+        return
+    ours, again = _state(point), _state(fresh)
+    if ours is None or again is None:
+        yield Finding("snapshot", "a snapshot", "none", "there is none to compare")
+        return
+    yield from rounding.compare(ours, again, _state(third))[0]
 
 
 def _state(run: Path) -> State | None:

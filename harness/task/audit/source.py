@@ -1,6 +1,6 @@
 """What an audit reads: JSON of a record, and runs of the tracking store that it was started with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,11 @@ from harness import foreign
 from harness.config import Config
 from harness.errors import Unreachable
 from harness.snapshot import record as records
-from harness.track import parent, reader, tracker
+from harness.task.audit.finding import Finding
+from harness.track import metrics, reader, tracker
 
 Run = dict[str, Any]  # as `reader.of` gives it
+LARGEST = 1e308  # what a server makes of infinity, which no record holds
 
 
 def read(path: Path, kind: type = dict) -> Any:
@@ -27,10 +29,10 @@ def ask(cfg: Config, question: Callable[[Any], Any]) -> Any:
     """What `question` makes of the client of the audit's own tracking store; None where there is none or it is
     away. A record's URI is never contacted."""
     with suppress(Unreachable):
-        return _asked(cfg, question)
+        return asked(cfg, question)
 
 
-def _asked(cfg: Config, question: Callable[[Any], Any]) -> Any:
+def asked(cfg: Config, question: Callable[[Any], Any]) -> Any:
     """The same. Raises Unreachable."""
     track = getattr(cfg, "track", None)
     if track is None or track.name == "none":
@@ -41,34 +43,36 @@ def _asked(cfg: Config, question: Callable[[Any], Any]) -> Any:
     return tracker(track, cfg.runs_dir).ask(question)
 
 
-def away(cfg: Config) -> str:
-    """Why the audit's own tracking store cannot be asked; empty where it can, or where there is none."""
-    try:
-        _asked(cfg, lambda client: None)
-    except Unreachable as problem:
-        return str(problem).removeprefix("cannot track to ").rstrip(".")
-    return ""
-
-
-def mlflow_of(record: Path) -> Run:
-    """Where the run or the sweep in `record` says that it was tracked; empty where it was not."""
-    result = read(record / "result.json")
-    return result.get("mlflow") or ({} if result else parent.known(record))
-
-
 def lookup(cfg: Config, run_id: Any) -> Run | None:
     """The run with this id; None where there is none."""
     return ask(cfg, lambda client: reader.run(client, str(run_id))) if run_id else None
 
 
-def search(cfg: Config, tag: str, value: Any) -> list[Run]:
-    """Every run that bears this tag."""
-    if not isinstance(value, str) or not value or set(value) & set("'\\"):
-        return []
-    return ask(cfg, lambda client: reader.search(client, tag, value)) or []
+def tracked(cfg: Config, point: Path) -> list[Run] | None:
+    """The runs that the store has of the record in `point`, by its digest; None where it has another record's there."""
+    known, result = read(point / records.NAME).get("id"), read(point / "result.json")
+    sound = isinstance(known, str) and known.isalnum()
+    if sound and (found := ask(cfg, lambda client: reader.search(client, "record", known))):
+        return list(found)
+    other = lookup(cfg, (result.get("mlflow") or {}).get("run_id"))
+    return None if other else []
 
 
-def deleted(cfg: Config, point: Path) -> bool:
-    """Whether the tracking store has a run of this record, and only as a deleted one."""
-    runs = search(cfg, "record", read(point / records.NAME).get("id"))
-    return bool(runs) and all(run["deleted"] for run in runs)
+def differences(cfg: Config, point: Path) -> Iterator[Finding]:
+    """What the store holds of the record in `point` and the record does not: another digest, other numbers. What it
+    does not hold claims nothing; names, tags and descriptions are a person's own."""
+    runs, result = tracked(cfg, point), read(point / "result.json")
+    if runs is None:
+        known = read(point / records.NAME).get("id")
+        yield Finding("record.json: id", known, "another", "the tracking store holds another seal")
+        return
+    figures: dict[str, dict[int, float]] = {}
+    for key, value, step in metrics.metrics(result) if result else ():
+        figures.setdefault(key, {})[step] = value
+    for run in runs:
+        for key, values in figures.items():
+            found = run["metrics"].get(key)
+            last = max(values)
+            if found is not None and abs(found) < LARGEST and found != values[last]:
+                why = f"MLflow's run {run['id']} has another number"
+                yield Finding(f"mlflow: {key}", values[last], found, why)

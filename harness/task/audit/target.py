@@ -2,139 +2,86 @@
 
 import re
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
-from harness.config import Config, place, tracking
-from harness.errors import InputProblem, printable
+from harness.config import Config, place
+from harness.errors import InputProblem, Unreachable, printable
 from harness.process import shown
-from harness.report.sweep.page import TABLE, read_csv
-from harness.snapshot.manifest import NAME as MANIFEST
-from harness.task.audit import download, unfinished
-from harness.task.audit.source import Run, away, lookup
-from harness.track.contents import ABOVE
-from harness.track.parent import folder_of
+from harness.snapshot import record as records
+from harness.task.audit import source, sweep
 
-RECORD = (*unfinished.KEPT, ".hydra")
-TABLES = (
-    "holds the tables and the page of a sweep, as MLflow has them with the sweep's own run, and none of its "
-    "points: each has a run of its own there. Audit the whole sweep by its id"
-)
+RESULT = ("result.json", records.NAME, "multirun.yaml", sweep.RECORD)
+NOTHING = "was stopped before it had a result: there is nothing to audit."
+ABOVE = "mlflow.parentRunId"
 
 
 def located(cfg: Config) -> tuple[Path, str | None]:
-    """`(directory, MLflow run id or None)` of the record that `run=` names."""
+    """`(directory, MLflow run id or None)` of the record that `run=` names. Raises InputProblem."""
     if not cfg.run:
         raise InputProblem("task=audit needs run=DIR (a run or a sweep) or run=ID (of MLflow).")
     path = Path(cfg.run).expanduser()
     if path.is_dir():
-        if not any((path / name).exists() for name in RECORD):
-            what = (
-                _of_sweep(cfg, path)
-                or f"holds no record: neither result.json nor a sweep.{_saved(path) or _below(path)}"
+        if not any((path / name).exists() for name in (*RESULT, ".hydra", "hydra")):
+            raise InputProblem(
+                f"run={cfg.run} holds no record: neither result.json nor a sweep.{_near(path)}"
             )
-            raise InputProblem(f"run={cfg.run} {what}")
-        if not unfinished.kept(path) and not unfinished.claimed(cfg, path):
-            raise InputProblem(f"run={cfg.run} {unfinished.NOTHING}")
+        if not _ended(path):
+            raise InputProblem(f"run={cfg.run} {NOTHING}")
         return path, None
     if not re.fullmatch("[0-9a-f]{32}", cfg.run):
         raise InputProblem(
             f"run={cfg.run}: no such directory, and not the id of an MLflow run, which has 32 digits.{place.near(path)}"
         )
-    run = lookup(cfg, cfg.run)
-    known = run["tags"] if run else {}
-    above = lookup(cfg, known.get(ABOVE))
-    part = above and folder_of(above["tags"]) == folder_of(known)  # a cell, say, of an evaluation
-    if part or not known.get("folder"):
-        raise InputProblem(f"run={cfg.run}{_unrecorded(cfg, run, above)}")
-    near, path = Path(known["folder"]), folder_of(known)
-    path = near if near.is_dir() else path
-    if (
-        run
-        and not unfinished.claims(run)
-        and not unfinished.kept(path)
-        and not unfinished.copied(cfg, run)
-    ):
-        raise InputProblem(f"run={cfg.run} ({printable(run['name'])}) {unfinished.NOTHING}")
-    if not path.is_dir():
-        gone = f"run={cfg.run} was recorded in {path}, which is not there any more."
-        if not known.get("kind"):  # of a sweep every point has its own files
-            uri = cfg.track.uri or f"sqlite:///{cfg.runs_dir}/mlflow.db"
-            gone += f" Its files are in the store: {download.command(cfg.run, uri)}."
-        raise InputProblem(gone)
-    return path, cfg.run
-
-
-def _unrecorded(cfg: Config, run: Run | None, above: Run | None) -> str:
-    """Why a run of this id, `run` where there is one, has no record, as the end of a message. above: the run that it
-    is below."""
     store = cfg.track.uri or f"the tracking store of {cfg.runs_dir}"
-    if run is None and (why := away(cfg)):
-        return f" cannot be looked up: {why}. A folder needs no store."
+    run_id = cfg.run
+    try:
+        run = source.asked(cfg, lambda client: source.reader.run(client, run_id))
+    except Unreachable as problem:
+        why = str(problem).removeprefix("cannot track to ").rstrip(".")
+        raise InputProblem(
+            f"run={cfg.run} cannot be looked up: {why}. A folder needs no store."
+        ) from None
     if run is None:
-        return (
-            f": {store} knows no such run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; "
+        raise InputProblem(
+            f"run={cfg.run}: {store} knows no such run. Another store is asked with track.uri=ADDRESS or runs_dir=DIR; "
             "a folder needs none."
         )
-    if above and above["tags"].get("folder"):
-        part = "cell" if above["tags"].get("task") == "evaluate" else "part"
-        return (
-            f" is a {part} ({printable(run['name'])}) of run {above['id']}, whose record holds it; audit "
-            f"that: task=audit run={above['id']}{_there(cfg)}"
+    tags, name = run["tags"], printable(str(run["name"]))
+    folder, above = tags.get("folder"), source.lookup(cfg, tags.get(ABOVE))
+    if above and (not folder or above["tags"].get("folder") == folder):  # a cell of an evaluation
+        raise InputProblem(
+            f"run={cfg.run} is a part ({name}) of run {above['id']}: audit that, task=audit run={above['id']}"
         )
-    if run["status"] == "KILLED" and not unfinished.claims(run):  # and left no folder
-        return f" ({printable(run['name'])}) {unfinished.NOTHING}"
-    return (
-        f": {store} has it ({printable(run['name'])}), with no folder, so nothing here recorded it."
-    )
+    if not folder:
+        raise InputProblem(
+            f"run={cfg.run} ({name}) names no folder: nothing here recorded it, or it {NOTHING}"
+        )
+    path = Path(folder) if Path(folder).is_dir() else Path(tags.get("directory", ""), folder)
+    if not path.is_dir():
+        uri = shlex.quote(cfg.track.uri or f"sqlite:///{cfg.runs_dir}/mlflow.db")
+        raise InputProblem(
+            f"run={cfg.run} was recorded in {printable(str(path))}, which is not there any more. Its files are in the "
+            f"store: `MLFLOW_TRACKING_URI={uri} mlflow artifacts download -r {cfg.run} -d record`, then audit run=record."
+        )
+    if not _ended(path):
+        raise InputProblem(f"run={cfg.run} ({name}) {NOTHING}")
+    return path, run_id
 
 
-def _of_sweep(cfg: Config, path: Path) -> str:
-    """What a folder is that holds the files of a sweep's own run, as a server hands them out; empty of another."""
-    if not (path / TABLE).is_file():
-        return ""
-    with suppress(OSError, ValueError):
-        for row in read_csv(path):
-            run = lookup(cfg, row.get("mlflow_run_id")) or {"tags": {}}
-            if above := run["tags"].get(ABOVE):
-                return f"{TABLES}: task=audit run={above}{_there(cfg)}"
-    return f"{TABLES}: task=audit run=ID of the sweep's run."
+def _ended(path: Path) -> bool:
+    return any((path / name).exists() for name in RESULT)
 
 
-def _saved(path: Path) -> str:
-    """The run that saved what lies at `path`, as the end of a message; empty where none did."""
+def _near(path: Path) -> str:
+    """Where the record may lie: above a snapshot, or the newest one below; the end of a message."""
     above = path.absolute().parent
-    mine = (path / MANIFEST).is_file() and (above / RECORD[0]).is_file()
-    return f" It is what a run saved; the run is run={printable(shown(above))}" * mine
-
-
-def _below(path: Path) -> str:
-    """The newest record some folders below `path`, of the runs of a name or of all, as the end of a message; empty
-    where there is none."""
+    if (path / "manifest.json").is_file() and (above / "result.json").is_file():
+        return f" It is what a run saved; the run is run={printable(shown(above))}"
     for depth in ("*", "*/*"):
         found = {
-            file.parent
-            for name in (RECORD[0], TABLE)
-            for file in path.glob(f"{depth}/{name}")
-            if "artifacts" not in file.parts  # copies on a tracking server's disk
+            f.parent for name in ("result.json", sweep.TABLE) for f in path.glob(f"{depth}/{name}")
         }
-        if found:
+        if found := {folder for folder in found if "artifacts" not in folder.parts}:
             newest = max(found, key=lambda folder: (folder.stat().st_mtime_ns, folder))
-            lie = (
-                f"Below it lie {len(found)}; the newest is"
-                if found - {newest}
-                else "The one below it is"
-            )
-            return f" {lie} run={printable(shown(newest))}"
+            return f" Below it lie {len(found)}; the newest is run={printable(shown(newest))}"
     return ""
-
-
-def _there(cfg: Config) -> str:
-    words = [f"track.uri={cfg.track.uri}"] if cfg.track.uri else []
-    words += [f"runs_dir={cfg.runs_dir}"] if not words and cfg.runs_dir != Config.runs_dir else []
-    words += (
-        [f"track.experiment={cfg.track.experiment}"]
-        if cfg.track.experiment != tracking.USUAL
-        else []
-    )
-    return "".join(f" {shlex.quote(word)}" for word in words)

@@ -6,8 +6,6 @@ import pytest
 from browsing import needs_browser, shown
 
 from harness.compare.conclusion import conclusion
-from harness.report.audit import figures
-from harness.report.audit import page as audit
 from harness.report.html import page, section
 from harness.report.names import NAMES, plain
 from harness.report.picture import plots
@@ -126,14 +124,6 @@ def test_steps_are_counted_from_1_wherever_somebody_reads_them(harness):
     (at,) = (value for name, value, _ in told if name.startswith("logits/first_divergence"))
     assert at == row + 1
     assert [step for name, _, step in told if name == "by_step/kl"][:2] == [1, 2]
-    named = {"what": "metrics.first_divergence", "recorded": row, "found": None}
-    assert [audit._told(named, key) for key in named] == [
-        "metrics.first_divergence",
-        str(row + 1),
-        "none",
-    ]
-    assert audit._told({"what": "size.tokens", "recorded": row}, "recorded") == str(row)
-    assert figures.figures(done.result)["metrics.first_divergence"] == row + 1
 
 
 def test_right_and_wrong_answers_are_told_apart():

@@ -1,12 +1,9 @@
 """What a sweep says of points that are within rounding."""
 
-import json
-
 from sweeps import points
 
-from harness.report.sweep import heading, page, panels, rounding, summary
+from harness.report.sweep import heading, panels, rounding, summary
 from harness.report.sweep import points as table
-from harness.task.audit import evidence
 
 TIE = "a near tie at step 5, which rounding decides"
 KEYS = {"first_divergence_from_1": None, "first_divergence": None, "max_abs_diff": 0.1}
@@ -34,22 +31,6 @@ def test_a_near_tie_is_told_of_an_equivalent_point_wherever_the_sweep_is(tmp_pat
     assert TIE in summary.markdown(rows) and "near tie" in str(panels.sections(rows, axes)[0])
     assert not rounding.near_ties(rows[:1], axes)
     assert not rounding.tied(rows[1] | {"verdict": "diverged"}), "which rounding does not explain"
-
-
-def test_a_table_of_before_near_ties_were_told_is_no_forgery(tmp_path) -> None:
-    """The twin tells another step."""
-    (tmp_path / "0").mkdir()
-    result = {"verdict": "equivalent", "reason": "", "task": "experiment", "metrics": {"first_divergence": 4}}  # fmt: skip
-    (tmp_path / "0" / "result.json").write_text(json.dumps(result))
-    (row,) = page.rows([tmp_path / "0"])
-    assert row["reason"] == f"; {TIE}"
-
-    def named(reason: str) -> list[str]:
-        (tmp_path / "sweep.csv").write_text(page._csv([row | {"reason": reason}]))
-        return [found.what for found in evidence.summary(tmp_path, [tmp_path / "0"])]
-
-    assert not named("") and not named(row["reason"])
-    assert named(row["reason"].replace("5", "4")) == ["sweep.csv: reason"]
 
 
 def test_of_models_whose_points_are_all_within_rounding_none_is_the_best_for_a_point_that_failed(

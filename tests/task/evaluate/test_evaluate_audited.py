@@ -1,5 +1,5 @@
-"""An evaluation's record, run again: the honest one is the same, and whoever edits an answer, a row, an
-interval or the sentence and renews the seal is told, with everything that follows edited too or not."""
+"""An evaluation's record, run again: the honest one is the same, and whoever edits an answer, a row or an interval
+and renews the seal is told, with everything that follows edited too or not."""
 
 import csv
 import json
@@ -14,11 +14,12 @@ import pytest
 
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.record import Evaluation
-from harness.report.evaluate.page import conclusion
 from harness.report.sweep import page as sweep
 from harness.snapshot import record
 from harness.snapshot.result import write_json
-from harness.task.audit import derivation, evaluation, evidence, replay, report
+from harness.task.audit import evaluation, replay
+from harness.task.audit import sweep as sweeps
+from harness.task.audit.checked import checked
 
 ASK = ("task=evaluate", "prompt=recall", "prompt.distance=24", "prompt.samples=3", "steps=4",
        "task.prunes=[random]", "task.quantizers=[none,int8]", "task.budgets=[0.25]",
@@ -83,37 +84,25 @@ def rows(**values: Any) -> Callable[[Path], None]:
     return apply
 
 
-def said(folder: Path, reason: str, block: str = "") -> None:
+def coded(folder: Path) -> None:
     result = record.read(folder / "result.json")
-    (result[block] if block else result).update({"code" if block else "reason": reason})
+    result["evaluation"]["code"] = "cannot_tell"
     write_json(folder / "result.json", result)
 
 
-def following(edit: Callable[[Path], None]) -> Callable[[Path], None]:
-    """The same, and the sentence that its rows give."""
-
-    def apply(folder: Path) -> None:
-        edit(folder)
-        said(folder, conclusion(of(folder).rows))
-
-    return apply
-
-
 def averaged(edit: Callable[[Path], None]) -> Callable[[Path], None]:
-    """The same, with every row and the sentence that its answers give."""
+    """The same, with every row that its answers give."""
 
     def apply(folder: Path) -> None:
         edit(folder)
         write_json(folder / "evaluate.json", of(folder).averages)
-        said(folder, conclusion(of(folder).rows))
 
     return apply
 
 
 def reseal(folder: Path) -> None:
-    """As who has the code does: the sentence and the seal made to match."""
+    """As who has the code does."""
     result, sealed = record.read(folder / "result.json"), record.read(folder / record.NAME)
-    result["conclusion"] = derivation.conclusion(result)
     record.seal(folder, result, sealed["config"], sealed["packages"])
 
 
@@ -149,12 +138,11 @@ FORGED = {
     "a mark": (averaged(answers(marked)), "contains"),
     "a likelihood": (averaged(answers(likely)), "nll"),
     "a row": (rows(value=1.0), "evaluate.json: random 25%, auto, asked after contains: value"),
-    "a row and the sentence": (following(rows(**ALL)), "contains: value"),
-    "an interval": (following(rows(low=0.5)), "contains: low"),
+    "a whole row": (rows(**ALL), "contains: value"),
+    "an interval": (rows(low=0.5), "contains: low"),
     "a difference's interval": (rows(delta_low=-0.001), "contains: delta_low"),
-    "bytes": (following(rows(kv_bytes=1.0)), "contains: kv_bytes"),
-    "a sentence": (lambda f: said(f, "random at 25% keeps every answer"), "reason"),
-    "a code": (lambda f: said(f, "cannot_tell", "evaluation"), "evaluation.code"),
+    "bytes": (rows(kv_bytes=1.0), "contains: kv_bytes"),
+    "a code": (coded, "evaluation.code"),
     "an answer left out": (answers(lambda lines: lines.pop(-1)), "answers.jsonl: answers"),
     "a question left out": (averaged(answers(left_out)), "answers.jsonl: answers"),
     "an answer twice": (answers(lambda lines: lines.append(lines[-1])), "answers.jsonl: answers"),
@@ -167,7 +155,7 @@ def test_the_record_is_the_same_and_the_second_run_went_on_from_nothing(runs) ->
     told, again, _ = runs
     document = json.loads((again / "audit.json").read_text())
     assert (document["verdict"], document["compared"]) == ("same", "bitwise")
-    assert document["uncompared"] == [] and list(report.checked(again)) == []
+    assert document["differences"] == [] and list(checked(again)) == []
     ours, second = (finite_answers(folder) for folder in (told, again / "again" / "run"))
     assert ours == second and not any(line["said"] == "no" for line in second)
     assert {"evaluate.json", "answers.jsonl", "questions.jsonl"} <= set(
@@ -175,43 +163,25 @@ def test_the_record_is_the_same_and_the_second_run_went_on_from_nothing(runs) ->
     )
 
 
-def test_of_edited_answers_it_is_told_which_mark_is_wrong_and_which_cell_says_otherwise(
-    copy,
-) -> None:
-    """Without a second run: a likelihood, which no word gives again, by its cell. Nothing of answers as they were."""
-    result = record.read(copy / "result.json")
-    assert list(evaluation.told(copy, result)) == []
-    honest = (copy / "answers.jsonl").read_text()
+def test_what_the_answers_do_not_give_is_named_without_a_second_run(copy) -> None:
+    assert list(evaluation.following(of(copy))) == []
     answers(marked)(copy)
-    named = {f.what: (f.recorded, f.found) for f in evaluation.told(copy, result)}
-    ((mark, values),) = [(k, v) for k, v in named.items() if k.startswith("answers.jsonl: ")]
-    assert mark.startswith("answers.jsonl: ") and mark.endswith(": contains")
-    assert values == (1.0, 0.0)
-    assert not any("contains: value" in what for what in named), (
-        "an average of what was said is right"
-    )
-    rows = json.loads((copy / "evaluate.json").read_text())
-    next(row for row in rows if row["measure"] == "contains")["value"] = 0.123
-    kept = (copy / "evaluate.json").read_text()
-    (copy / "evaluate.json").write_text(json.dumps(rows))
-    assert any("contains: value" in f.what for f in evaluation.told(copy, result))
-    (copy / "evaluate.json").write_text(kept)
-    (copy / "answers.jsonl").write_text(honest)
-    answers(likely)(copy)
-    assert any(" nll: value" in f.what for f in evaluation.told(copy, result))
+    named = {f.what: (f.recorded, f.found) for f in evaluation.following(of(copy))}
+    ((_, values),) = [(k, v) for k, v in named.items() if k.startswith("answers.jsonl: ")]
+    assert values == (1.0, 0.0) and any("contains: value" in what for what in named)
 
 
 def test_the_auditors_evidence_holds_the_answers(runs, tmp_path) -> None:
     """Whoever edits those of the second run is told what the report does not say."""
     audit = Path(shutil.copytree(runs[1], tmp_path / "audit"))
-    assert list(report.checked(audit)) == []
+    assert list(checked(audit)) == []
     (path,) = audit.glob("evidence-*-again-answers.jsonl")
     path.write_text(path.read_text().replace('"said": " ', '"said": "', 1))
     document = record.read(audit / "audit.json")
     (told,) = document["evidence"].values()
-    told["again"]["answers.jsonl"]["digest"] = record.digest_bytes(path.read_bytes())
+    told["again"]["answers.jsonl"] = record.digest_bytes(path.read_bytes())
     write_json(audit / "audit.json", document)
-    named = [f.what for f in report.checked(audit) if "the report does not say so" in f.explanation]
+    named = [f.what for f in checked(audit) if "the report does not say so" in f.explanation]
     assert any(": answers.jsonl: 0/after" in what for what in named), named
 
 
@@ -228,7 +198,7 @@ def test_the_table_of_cells_of_a_sweep_says_what_its_points_say(runs, tmp_path, 
     points = [Path(shutil.copytree(runs[0], tmp_path / n)) for n in "01"]
     sweep.write(tmp_path, sweep.rows(points), 2)
     seal(tmp_path, points, "answers.csv", "sweep.csv")
-    assert list(evidence.summary(tmp_path, points)) == []
+    assert list(sweeps.summary(tmp_path, points)) == []
     table = tmp_path / "answers.csv"
     honest = table.read_text()
     lines = [*csv.reader(honest.splitlines())]
@@ -236,11 +206,11 @@ def test_the_table_of_cells_of_a_sweep_says_what_its_points_say(runs, tmp_path, 
     table.write_text("".join(",".join(line) + "\n" for line in lines))
     if sealed != "as it was":
         seal(tmp_path, points, *RENEWED[sealed])
-    named = {f.what: f.recorded for f in evidence.summary(tmp_path, points)}
+    named = {f.what: f.recorded for f in sweeps.summary(tmp_path, points)}
     assert named.pop("answers.csv: contains") == "0.123"
     assert [*named] == ["answers.csv"] * (sealed == "as it was")
     table.write_text(honest.rstrip().rpartition("\n")[0] + "\n")
-    assert "answers.csv: rows" in [f.what for f in evidence.summary(tmp_path, points)]
+    assert "answers.csv: rows" in [f.what for f in sweeps.summary(tmp_path, points)]
 
 
 def seal(folder: Path, points: list[Path], *names: str) -> None:
@@ -278,7 +248,6 @@ def moved(folder: Path) -> None:
 def judged(point: Path, fresh: Path, third: Path) -> list[str]:
     """What an audit names; `third` in place of its run in another precision."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derivation, "page", lambda *_: [])
         patch.setattr(replay, "rerun", lambda *_: {point: third})
         findings, changed = replay.reproduced(point, fresh)
         if replay.rounded(point, fresh, changed):
@@ -295,37 +264,14 @@ def test_elsewhere_what_rounding_moves_is_the_same_and_near_ties_are_told(runs, 
     assert judged(copy, fresh, exact) == []
     was, now, third = map(of, (copy, fresh, exact))
     assert evaluation.apart(was, now) and not evaluation.apart(now, now)
-    findings, floors, told = evaluation.rounding(was, now, third)
-    assert findings == [] and floors and told == {}
-    findings, *_ = evaluation.rounding(was, now, None)
+    assert evaluation.rounding(was, now, third) == ([], {})
+    findings, _ = evaluation.rounding(was, now, None)
     assert len(findings) == len(was.answers) and "no floor" in findings[0].explanation
     answers(right)(copy)
     near = [{**a, "margin": 0.0} for a in now.answers]
     tie = evaluation.rounding(of(copy), replace(now, answers=near), third)
-    assert tie[0] == [] and [*tie[2]] == [f"1 of {len(near)} answers"]
+    assert tie[0] == [] and [*tie[1]] == [f"1 of {len(near)} answers"]
 
 
 def rounded(line: Row) -> None:
     line["nll"] *= 1 + 2**-25
-
-
-@pytest.mark.parametrize(
-    "reason, claim",
-    [
-        (
-            "3 prompts: the full cache answers 100%; the best is int8: 100%, not random 25% int8: 67%",
-            None,
-        ),
-        ("the full cache answers 100%; the best is random 25%: 98%", "random 25%: 98%"),
-        ("the full cache answers 100%; random keeps 0.95 of it", "0.95"),
-    ],
-)
-def test_a_sentence_of_another_version_claims_no_other_figures(runs, copy, reason, claim) -> None:
-    said(copy, reason)
-    result = record.read(copy / "result.json")
-    result["environment"]["code"] = "another"
-    write_json(copy / "result.json", result)
-    now = of(runs[1] / "again" / "run")
-    named = list(evaluation.differences(of(copy), now, exact=False))
-    assert {f.what for f in named} <= {"reason"}
-    assert [f.recorded for f in named][:1] == [claim] * bool(claim)
