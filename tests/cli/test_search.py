@@ -16,7 +16,7 @@ from harness import variants
 from harness.cli import resume, search
 from harness.cli.point import swept
 from harness.errors import ConfigProblem
-from harness.report.sweep import search as report
+from harness.results.sweep import ways_of
 from harness.snapshot import objective
 from harness.track import contents
 
@@ -232,7 +232,7 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     best = "Smallest safe choice, as far as 2 to 3 prompts can tell: keydiff 25% in each of 2 points. The full cache answers 100%."
     assert best in page and best in " ".join(done.out.split())
     assert page.count('class="good best">keydiff 25%') == 2 and 'best">random' not in page
-    assert report.ways(folder, asked) == {}  # other questions are not told apart by their answers
+    assert ways_of(folder, asked) == {}  # other questions are not told apart by their answers
 
 
 @needs_optuna

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from harness.cli import done
-from harness.report.sweep import page as pages
-from harness.report.sweep import summary
+from harness.present.sweep import described
+from harness.results import points as pages
+from harness.results.sweep import sweep_of
 from harness.track import contents, description, links
 from harness.track.totals import first, summed, totals
 
@@ -25,7 +26,7 @@ def test_a_run_is_named_in_words(override, said, brief):
 
 
 def test_the_parent_run_describes_what_was_varied(swept):
-    text = summary.markdown(pages.rows(done.finished(swept)))
+    text = described(sweep_of(swept, pages.rows(done.finished(swept))))[2]
     head, _, first, second = text.splitlines()[:4]
     assert head == "| folder | cache | prompt.batch | outcome | reason |"
     assert first.startswith("| 0 | dynamic | 1 | exact |") and "| 99 | failed |" in second
@@ -114,56 +115,6 @@ def test_a_search_tells_its_objectives_to_its_parent_run():
     )  # a later try may correct it
     alike = [{"verdict": "exact", "kl_max": value} for value in (0.0, 0.0)]
     assert {key for key, *_ in totals(alike)} == {"sweep/points", "sweep/exact"}
-
-
-def test_a_sweep_without_a_choice_says_what_was_varied_and_how_it_came_out():
-    rows = [{"point": str(i), "verdict": "equivalent", "reason": "", "exit_code": 0, "seed": str(i),
-             "error_ratio": 0.3 + i / 10, "stored_bytes": 145408 * (1 + i)} for i in range(2)]  # fmt: skip
-    said = "Varied: seed; the largest error is 0.4 of rounding's own (2 allowed); 142 KiB to 284 KiB on disk."
-    assert summary.measured(rows) == said and summary.measured([]) == ""
-
-
-def test_the_largest_error_of_a_sweep_counts_the_codes_that_were_not_allowed_to_change_anything():
-    """The twin was allowed to: it is left out, and said to be. A record of before left out both."""
-    row = {"reason": "", "exit_code": 0, "verdict": "equivalent", "quantize": "none", "error_ratio": 0.4}  # fmt: skip
-    codes = row | {"quantize": "int8", "verdict": "drifted", "error_ratio": 4120.0}
-    rows = [row | {"point": "0"}, codes | {"point": "1", "exit_code": 1}]
-    now = summary.measured(rows)
-    assert now == "Varied: quantize; the largest error is 4.12e+03 of rounding's own (2 allowed)."
-    rows[1]["exit_code"] = 0
-    left = "the largest error of the 1 point held to rounding is 0.4 of rounding's own (2 allowed)"
-    assert left in summary.measured(rows)
-
-
-def test_a_search_is_described_by_its_front_and_its_best_and_not_by_verdicts():
-    ways = {"evaluate.contains": 1, "evaluate.kv_bytes": -1}
-    rows = [
-        {"point": str(i), "verdict": "unjudged", "outcome": "done", "exit_code": 0, "reason": "r",
-         "prune.ratio": f"0.{i}", "evaluate.contains": 1.0, "evaluate.kv_bytes": size}
-        for i, size in enumerate((204800.0, 102400.0))
-    ]  # fmt: skip
-    words, sentence = summary.told(rows, ways)
-    assert (words, sentence) == (
-        "2 points searched",
-        "1 of 2 on the Pareto front. The best: prune.ratio=0.1 (share of right answers 1 at 100 KiB).",
-    )
-    assert summary.told(rows, ways, 2) == (words, sentence)
-    words_of, so_far = summary.told(rows, ways, 9)
-    assert words_of == f"2 of 9 points: {words}" and so_far.startswith("2 of 9 points, 1 of 2 on")
-    table = summary.markdown(rows, ways)
-    assert table.splitlines()[0] == "| folder | prune.ratio | evaluate.contains | evaluate.kv_bytes | front |"  # fmt: skip
-    assert table.splitlines()[2:] == ["| 0 | 0.0 | 1 | 200 KiB |  |", "| **1** (best) | 0.1 | 1 | 100 KiB | \u25c6 |"]  # fmt: skip
-    assert description.of_sweep(words, sentence, "LINKS ", table).startswith(
-        f"**{words}**\n\n{sentence}\n\nLINKS |"
-    )
-    grid = [{k: v for k, v in row.items() if "evaluate" not in k} for row in rows]
-    assert summary.told(grid, {}, 9) == ("2 of 9 points: 2 done", "")  # nothing to choose
-    assert summary.told(grid, {})[0] == "2 done"  # nothing was asked: nothing is unjudged either
-    saved = [{**row, "outcome": "saved"} for row in grid]
-    assert summary.told(saved, {})[0] == "2 saved"
-    judged = [{**row, "verdict": "exact", "outcome": "exact"} for row in rows]
-    assert summary.told(judged, ways)[0] == "2 exact", "what was judged is counted"
-    assert "| outcome | reason |" in summary.markdown(judged, ways)
 
 
 def test_a_description_has_what_was_measured_and_each_sentence_once(tmp_path):

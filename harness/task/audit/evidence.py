@@ -176,8 +176,7 @@ MISSING = 10  # points that are named
 
 def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
     """The sweep's table against its points."""
-    from harness.report.sweep import page as pages
-    from harness.report.sweep import pruned, rounding
+    from harness.results import points as pages
 
     whole = read(sweep / "sweep.json")
     claimed = whole.get("finished")
@@ -212,10 +211,6 @@ def summary(sweep: Path, points: list[Path]) -> Iterator[Finding]:
         for key, value in row.items():
             if was and key not in was:
                 continue  # a column that came later claims nothing
-            if was and key == pruned.RESTORE and was[key] == pruned.once(row):
-                continue  # what older versions told of codes
-            if was and key == "reason" and was[key] == rounding.NEAR.sub("", value):
-                continue  # which said nothing of near ties
             if key not in ("mlflow_run_id", "folder") and not _equal(was.get(key), value):
                 why = "the table does not say what the point's result says"
                 yield Finding(f"sweep.csv: {key}", was.get(key), value, why, row["point"])
@@ -243,12 +238,13 @@ def _equal(one: str | None, other: str | None) -> bool:
 def _answers(sweep: Path, points: Sequence[Path]) -> Iterator[Finding]:
     """Whether the table of cells, which a sweep from before there was one has not, says what the evaluations of
     its points say."""
-    from harness.report.sweep import page as pages
+    from harness.results import answers
+    from harness.results import points as pages
 
     if not (sweep / pages.CELLS).is_file():
         return
     rows = pages.rows([p for p in points if (p / "result.json").is_file()])
-    recorded, fresh = pages.read_csv(sweep, pages.CELLS), pages.as_text(pages.cells(sweep, rows))
+    recorded, fresh = pages.read_csv(sweep, pages.CELLS), pages.as_text(answers.table(sweep, rows))
     if len(recorded) != len(fresh):
         why = "the table does not have a row per point and cell"
         yield Finding(f"{pages.CELLS}: rows", len(recorded), len(fresh), why)

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.config import Config, place
 from harness.errors import InputProblem, printable
 from harness.process import shown
-from harness.report.sweep.page import TABLE, read_csv
+from harness.results.points import TABLE, read_csv
 from harness.snapshot.manifest import NAME as MANIFEST
 from harness.task.audit import download, unfinished
 from harness.task.audit.source import Run, away, lookup

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import track
+from harness.present import sweep as shown
 from harness.report.evaluate import page as evaluate
-from harness.report.sweep import cells as answers
-from harness.report.sweep import evaluated, search, seeds, summary, variation
-from harness.report.sweep import page as pages
+from harness.results import answers, points
+from harness.results.sweep import sweep_of
 from harness.snapshot import record as records
 from harness.snapshot.result import ROWS
 from harness.task.audit.source import read
@@ -72,21 +72,17 @@ def cells(folder: Path, result: Result) -> list[Told]:
     return made
 
 
-def sweep(folder: Path, points: list[Path], held: dict[str, Any]) -> Told:
+def sweep(folder: Path, done: list[Path], held: dict[str, Any]) -> Told:
     """Of the run above the points of a sweep, which are those with a result. held: the run as the server has it."""
     known = parent.known(folder)
     if known.get(remnant.CUT):
         return _cut(folder, held, known.get("asked"))
-    rows = pages.rows(points)
-    ways = search.ways(folder, rows)
     document = read(folder / "sweep.json")
     asked = document.get("asked", document.get("points"))
-    chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
-    axes = variation.varied(rows, ways)
-    words, sentence, _, best = summary.said(rows, ways, asked, chosen, seeds.told(rows, axes))
+    facts = sweep_of(folder, answers.completed(folder, points.rows(done)), asked)
+    rows, marked, best = list(facts.points), facts.marked, facts.best_point
+    words, sentence, _, _ = shown.described(facts)
     missing = len(rows) < (asked or 0)
-    marked = list(summary.winners(rows, ways)[0])
-    alike = seeds.alike(rows, axes, marked)
     ended = summed(folder, rows, first(best, marked), marked, not missing, sentence)
     before = held["metrics"]  # what an earlier try counted, and is zero now
     return Told(
@@ -94,7 +90,7 @@ def sweep(folder: Path, points: list[Path], held: dict[str, Any]) -> Told:
         words,
         _said(folder, words, sentence) | ended,
         dict(parent.parameters(folder)),
-        _stepped(totals(rows, evaluated.sought(rows, ways), before, best, alike)),
+        _stepped(totals(rows, facts.sought, before, best, facts.alike)),
         "KILLED" if missing else contents.status(rows),
     )
 

@@ -8,7 +8,7 @@ from harness import machine
 from harness.config import Config
 from harness.pipeline.finish import shown
 from harness.report.audit.figures import listed
-from harness.report.sweep.page import RECORD, TABLE
+from harness.results.points import RECORD, TABLE
 from harness.snapshot import record as records
 from harness.task.audit.source import Run, ask, lookup, read, search
 from harness.track import parent, reader
