@@ -1,10 +1,12 @@
 """The facts of a sweep: what varied, which setting ranks first, what ties, and each kind of note."""
 
+import json
 from typing import Any
 
 import pytest
 from sweeps import EXACT, facts, rows
 
+from harness.present import sweep as shown
 from harness.report.sweep import write
 from harness.results import points
 from harness.results.sweep import NoteCode, Sweep
@@ -161,3 +163,44 @@ def test_the_table_reads_back_as_it_was_written(tmp_path) -> None:
     made = rows({"prune": "a"}, {"prune": "b", "mutated": None})
     write(tmp_path, made, 2)
     assert points.read_csv(tmp_path) == points.as_text(made)
+
+
+FULL = ("none", 1.0, 1.0, 400_000, 0.0)
+
+
+def evaluations(folder, *cells: tuple[str, float, float, int, float]) -> Sweep:
+    """A sweep of evaluations: of each the cell beside the full cache (policy, budget, share right, bytes, lost)."""
+    made = []
+    for number, cell in enumerate(cells):
+        (folder / str(number)).mkdir()
+        lines = [
+            {"prune": prune, "quantize": "none", "budget": budget, "cache": "auto", "asked": "after", "measure": measure,
+             "value": value, "low": 0.0, "high": 1.0, "n": 4, "kv_bytes": held, "per_token_s": 0.001, "delta": -lost,
+             "delta_low": -lost - 0.3, "delta_high": 0.0 if not lost else -lost}
+            for prune, budget, right, held, lost in (FULL, cell)
+            for measure, value in (("contains", right), ("nll", 1.0), ("kl", lost))
+        ]  # fmt: skip
+        (folder / str(number) / "evaluate.json").write_text(json.dumps(lines))
+        made.append({"point": str(number), "verdict": "unjudged", "outcome": "done", "exit_code": 0, "reason": "r",
+                     "task": "evaluate", "task.prunes": f"[{cell[0]}]"})  # fmt: skip
+    return write(folder, made, None)
+
+
+def test_of_evaluations_the_smallest_safe_cell_is_recommended_else_the_nearest(tmp_path) -> None:
+    found = evaluations(tmp_path, ("snapkv", 0.25, 0.5, 100_000, 0.5), ("keydiff", 0.5, 1.0, 200_000, 0.0),
+                        ("knorm", 0.25, 1.0, 150_000, 0.0))  # fmt: skip
+    assert found.best_point == "2" and found.sought == ["cell.contains", "cell.kv_bytes", "cell.kl"]
+    assert shown.outcome(found) == "2 of 3 safe: knorm 25%"
+    assert shown.recommended(found).startswith(
+        "Smallest safe cell: knorm 25% with task.prunes=[knorm]"
+    )
+    table = points.read_csv(tmp_path, points.CELLS)
+    assert len(table) == 6 and table[1]["prune"] == "snapkv" and table[1]["contains"] == "0.5"
+    (tmp_path / "lost").mkdir()
+    none = evaluations(
+        tmp_path / "lost", ("snapkv", 0.25, 0.25, 100_000, 0.75), ("knorm", 0.25, 0.5, 100_000, 0.5)
+    )
+    assert none.best_point == "1" and shown.recommended(none).startswith(
+        "No safe cell; nearest: knorm 25%"
+    )
+    assert shown.outcome(none) == "none of 2 safe: knorm 25%"
