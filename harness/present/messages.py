@@ -35,6 +35,7 @@ SWEEP: dict[str, str] = {  # the lines of a sweep that are no notes
     "nearest_below": "None is as required; nearest to the full cache: {setting} ({figures}).",
     "best_cell": "Smallest safe cell: {cell} with {setting} ({figures}).",
     "nearest_cell": "No safe cell; nearest: {cell} with {setting} ({figures}).",
+    "cell_in_each": "Smallest safe cell: {cell} in each of {n} points.",
     "no_cell": "No cell is recommended for all points; `answers.csv` has the cells of each.",
     "front": "{n} of {of} points on the Pareto front.",
     "front_ends": "From {least} to {most}.",

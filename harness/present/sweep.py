@@ -128,8 +128,10 @@ def recommended(sweep: Sweep) -> str:
         return _searched(sweep)
     best = sweep.best
     if best is None:
-        cells = any(row[CHOICE] for row in sweep.evaluated)
-        return message("no_cell", {}, SWEEP) if cells else ""
+        cells = {row[CHOICE] for row in sweep.evaluated}
+        if len(cells) == 1 and all(row.get(FIGURES[0]) for row in sweep.evaluated):
+            return message("cell_in_each", {"cell": cells.pop(), "n": len(sweep.evaluated)}, SWEEP)
+        return message("no_cell", {}, SWEEP) if any(cells) else ""
     args: dict[str, Any] = {"setting": settings(best.options), "figures": _figures(sweep, best)}
     if sweep.evaluated:
         safe = all(row[FIGURES[0]] for row in best.points)

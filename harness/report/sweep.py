@@ -338,7 +338,7 @@ def _cells(sweep: Sweep) -> list[Row]:
         name = cell_name(line)
         best = " best" * (name == point.get("cell"))
         rows.append([
-            cell(name, kind=f"name{best}"), line["asked"], cell(point["point"], target(point)),
+            cell(name, kind=f"good{best}" if best else ""), line["asked"], cell(point["point"], target(point)),
             *(plots.short(point[a]) for a in sweep.axes), *(_percent(line.get(k)) for k in ("contains", "contains_low", "contains_high")),
             line.get("kl"), round((line["kv_bytes"] or 0) / 1024, 1),
         ])  # fmt: skip

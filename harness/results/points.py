@@ -56,7 +56,7 @@ OTHERS = {
     "kept_mean": Fact("tokens kept, mean", format=".1f", meaning="mean over layers and heads"),
     "restore": Fact("restore", meaning="verdict on the round trip alone: restored against saved"),
     "answer": Fact("answer", meaning="whether the expected answer was given"),
-    "evaluate.contains": Fact("right", format=".1%", meaning="share of prompts answered right"),
+    "evaluate.contains": Fact("right answers", format=".1%", meaning="share of prompts answered right"),
     "evaluate.kv_bytes": Fact("K/V", unit="bytes", format=",.0f"),
     "evaluate.kl": Fact("KL", unit="nats", meaning="mean divergence from the full cache's answers"),
     CHOICE: Fact("cell", meaning="smallest safe cell of the evaluation, else the nearest"),

@@ -81,7 +81,7 @@ class Setting:
         """What ranks before any figure, smallest first."""
         missed = sum(int(row["exit_code"]) != 0 for row in self.points)
         wrong = sum(row.get("answer") == "wrong" for row in self.points)
-        worst = max(_rank(row["verdict"]) for row in self.points)
+        worst = max(_rank(row["verdict"]) for row in self.ran or self.points)
         memory = any(row.get("save") == "memory" for row in self.points)
         return (missed + self.missing, wrong, self.mutates, memory, worst)
 
@@ -172,7 +172,7 @@ class Sweep:
         if self.ways:
             return tuple(row["point"] for row in self.front[:1])
         settings = [self.best, *self.tied] if self.best else []
-        return tuple(row["point"] for setting in settings for row in setting.points)
+        return tuple(row["point"] for setting in settings for row in setting.ran)
 
     @property
     def best_point(self) -> str:
@@ -189,7 +189,7 @@ class Sweep:
     def alike(self) -> list[str]:
         """The points of the best setting under several seeds, whose medians stand for the sweep."""
         seeds = self.best and len(self.best.points) > 1 and all(map(is_seed, self.questions))
-        return [row["point"] for row in self.best.points] if self.best and seeds else []
+        return [row["point"] for row in self.best.ran] if self.best and seeds else []
 
     @property
     def sought(self) -> list[str]:
