@@ -187,7 +187,7 @@ def varied(points: Sequence[Row], ways: Iterable[str] = ()) -> list[str]:
 
     def values(key: str) -> set[str]:
         # a point that could not be composed knows only what was typed for it
-        known = (r[key] for r in points if r["verdict"] != "failed" or r[key] not in (None, ""))
+        known = (r[key] for r in points if r.get("verdict") != "failed" or r[key] not in (None, ""))
         return set(map(str, known))
 
     return [k for k in points[0] if k not in measured | numbers and len(values(k)) > 1]
