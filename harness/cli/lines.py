@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import config, machine, process
+from harness import config, machine
 from harness.cli import search
 from harness.config import notes, tracking
 from harness.config.literal import decoded, typed
@@ -176,35 +176,16 @@ def _below(said: str) -> str:
     return folded(f"  {said}", out.width) if out.is_terminal else f"  {said}"
 
 
-def front(folder: Path, rows: list[dict[str, Any]], ways: dict[str, int]) -> None:
-    """The Pareto front of a search as a table, and the command that runs its best point again: the first
-    objective's. Nothing where no direction is known."""
-    from harness.config.launched import of_point
-    from harness.report import names
-    from harness.report.picture import plots
-    from harness.report.sweep import search
-    from harness.report.sweep.variation import varied
-    from harness.report.terminal.console import Say, tabled
-    from harness.report.terminal.fold import filled
-    from harness.snapshot.objective import shown
+def closing(say: Any, told: Any) -> None:
+    """The end of a sweep on the console (`present.sweep.closing`)."""
+    from harness.present.table import terminal
 
-    if not (chosen := search.ranked(rows, ways)):
-        return
-    axes = varied(rows, ways)
-    say = Say()
-    said = [f"{headline}."] if (headline := search.headline(rows, ways)) else []
-    said.append(search.conclusion(rows, ways))
-    say.line("\n" + filled(" ".join(said), say.out.width))
     say.line()
-    cells = [
-        [
-            names.folder(r["point"]),
-            *(plots.short(r[a]) for a in axes),
-            *(shown(n, r[n]) for n in ways),
-        ]
-        for r in chosen
-    ]
-    columns = ["folder", *axes, *map(_last, ways)]
-    tabled(say, "The Pareto front" if len(ways) > 1 else "The best", columns, cells)
-    best = chosen[0]["point"]
-    say.line(f"\n{names.folder(best)} again: {process.retold(of_point(folder / best))}")
+    for label, text in told.lines:
+        say.fact(label, text)
+    if told.table:
+        say.line()
+        say.out.print(terminal(told.table), width=None if say.out.is_terminal else 160)
+        say.line()
+    for label, text in told.after:
+        say.fact(label, text)

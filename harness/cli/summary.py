@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 from harness.cli import lines, remote
@@ -25,12 +26,11 @@ def conclude() -> int:
     if folder is None:
         return 0
     (folder / TOLD).unlink(missing_ok=True)
-    from harness.report.sweep import cells as answers
-    from harness.report.sweep import evaluated, search, seeds, summary, unfinished
-    from harness.report.sweep import page as pages
-    from harness.report.sweep.variation import varied
-    from harness.report.sweep.verdicts import WHY
+    from harness.present import sweep as shown
+    from harness.report import sweep as page
     from harness.report.terminal import tracked as store
+    from harness.report.terminal.console import Say
+    from harness.results import points as facts
     from harness.track import parent, summarise, upload
 
     if not (points := finished(folder)):
@@ -44,30 +44,23 @@ def conclude() -> int:
         upload(p for p in points if (p / PENDING).exists())  # a server that was away may be back
         sent = sum(not (p / PENDING).exists() for p in waited)
         now("its table and page")
-        rows = pages.rows(points)
-        pages.write(folder, rows, Watch.total)
-        ways = search.ways(folder, rows)
-        chosen, rows = answers.conclusion(folder, rows), evaluated.completed(folder, rows)
-        spread = seeds.told(rows, varied(rows, ways))
-        said = summary.said(
-            unfinished.diagnosed(folder, rows, WHY), ways, Watch.aim, chosen, spread
-        )
+        rows = facts.rows(points)
+        sweep = page.write(folder, rows, Watch.total)
         now("recording what it came to")
-        again, marked = summary.again(folder), list(summary.winners(rows, ways)[0])
-        sought = evaluated.sought(rows, ways)
-        alike = seeds.alike(rows, varied(rows, ways), marked)
+        again = shown.again(folder)
         tracked = summarise(
-            folder, points, rows, said, sought, Watch.aim, fault, again, marked, alike
-        )
+            folder, points, [*sweep.points], shown.described(replace(sweep, asked=Watch.aim or sweep.asked)), sweep.sought,
+            Watch.aim, fault, again, sweep.marked, sweep.alike,
+        )  # fmt: skip
     record: dict[str, Any] = {"points": Watch.total, "finished": len(rows), "mlflow": tracked}
     if Watch.aim != Watch.total:
         record["asked"] = Watch.aim  # trials of a search
-    if waiting := summary.pending(folder, rows):
+    if waiting := shown.pending(folder, rows):
         record |= {"not_uploaded": waiting, "upload": again}
     record["sealed"] = {
         **{
             table.name: digest_bytes(table.read_bytes())
-            for table in (folder / pages.TABLE, folder / pages.CELLS, folder / pages.PAGE)
+            for table in (folder / facts.TABLE, folder / facts.CELLS, folder / facts.PAGE)
             if table.is_file()
         },
         "records": {p.name: read_key(p / "record.json", "id") for p in points},
@@ -84,12 +77,7 @@ def conclude() -> int:
         print(lines.resumed(before, len(points) - before, sent))
     if deleted := (tracked or {}).get("deleted"):
         print(lines.deleted(len(deleted)))
-    lines.front(folder, rows, ways)
-    print(
-        "\n".join(
-            summary.closing(folder, rows, Watch.total, aged(points), problem is not None, spread)
-        )
-    )
+    lines.closing(Say(), shown.closing(sweep, aged(points), problem is not None))
     untold = "not_uploaded" in record
     if (why := (tracked or {}).get("reason")) and not untold:
         print(lines.untold(why))

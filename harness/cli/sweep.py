@@ -260,7 +260,7 @@ def lost(problem: Exception) -> str | None:
     folder = Watch.folder
     if folder is None or not (folder / "multirun.yaml").is_file():
         return None
-    from harness.report.sweep.summary import again
+    from harness.present.sweep import again
 
     if search.fruitless(problem):
         return (

@@ -7,9 +7,55 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from harness.snapshot.words import NO_NEARER
+
 CODES = "codes"
 
-NOTES: dict[str, str] = {}
+NOTES: dict[str, str] = {  # of a sweep: the kinds of `results.sweep.Note`
+    "stopped": "{points} {verdict}: {reason}",
+    "below_requirement": "{n} of {of} points are below what is required: {points}.",
+    "no_answer_right": "No point gives the expected answer.",
+    "damage": "Damaged on purpose: {of} points, {noticed} noticed.",
+    "damage_missed": "Damaged on purpose: {of} points, {noticed} noticed; not noticed: {missed}.",
+    "seed_inert": "The seed draws nothing with sampling=greedy.",
+    "quantizer_idle": "quantize={quantizers} changed nothing: same figures as quantize=none.",
+    "near_tie": "Equivalent but for a near tie, which rounding decides: {points}.",
+    "all_mutate_cache": "No point is recommended: every one writes into the caller's cache.",
+    "control_as_close": f"{NO_NEARER}: the control, prune=random, has {{nats}} nats.",
+    "tied": "As good: {settings}.",
+    "few_prompts": "This rests on {n} prompt(s): task=evaluate compares policies in general.",
+    "limit_not_reached": "Every point is as good: the limit was not reached. Search {side} {option}={value:g}.",
+}
+SWEEP: dict[str, str] = {  # the lines of a sweep that are no notes
+    "counts": "{points} over {axes}: {counts}.",
+    "counts_alone": "{points}: {counts}.",
+    "incomplete": "Stopped after {done} of {asked} points.",
+    "best": "Best: {setting} ({figures}).",
+    "nearest": "Nearest to the full cache: {setting} ({figures}).",
+    "nearest_below": "None is as required; nearest to the full cache: {setting} ({figures}).",
+    "best_cell": "Smallest safe cell: {cell} with {setting} ({figures}).",
+    "nearest_cell": "No safe cell; nearest: {cell} with {setting} ({figures}).",
+    "cell_in_each": "Smallest safe cell: {cell} in each of {n} points.",
+    "no_cell": "No cell is recommended for all points; `answers.csv` has the cells of each.",
+    "front": "{n} of {of} points on the Pareto front.",
+    "front_ends": "From {least} to {most}.",
+    "baseline": "Baseline, the full cache: {setting}.",
+    "exit_stopped": "{code}: {n} of {of} points came to no end",
+    "exit_below": "{code}: {n} of {of} points are worse than required",
+    "other_code": "{points} ran before the code changed; delete what is to run again, and resume",
+    "not_uploaded": "{points}",
+    "missing": "{n} of {of}",
+}
+RANKING = (
+    "Ranked by: points below what is required, wrong answers, caller's cache untouched, on disk, worst verdict, median KL where "
+    "tokens changed (5% ties), median bytes (0.1% ties). Never recommended: the full cache, prune=random, what writes into "
+    "the caller's cache."
+)
+RANKING_CELLS = "Recommended: the smallest cell that is not measurably worse than the full cache, else the one with the most right answers."
+RANKING_SEARCH = (
+    "Recommended: the point of the Pareto front that is best by the first objective; divergences within 5% tie, then the next "
+    "objective decides."
+)
 TEMPLATES: dict[str, str] = {}
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from harness.report.badge import kind, sign
 from harness.report.html import cell, grouped, prose, section
-from harness.report.picture import axes, plots
-from harness.report.sweep import scatter
+from harness.report.picture import axes, plots, scatter
 
 BEYOND = 4.0  # noise floors that a shift must exceed before it is called one
 FLOORS = (

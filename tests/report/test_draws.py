@@ -4,7 +4,7 @@ import pytest
 
 from harness.config import draws
 from harness.report.run.page import figures
-from harness.report.sweep.page import _row
+from harness.results.points import row_of
 from harness.snapshot.record import read
 
 SAMPLED = {"name": "sample", "temperature": 0.8, "do_sample": True}
@@ -24,7 +24,7 @@ def test_share_and_first_are_of_the_ids_that_both_drew(restored, share, first) -
 
 
 def test_a_sampled_run_tells_them_on_its_page_and_in_a_sweeps_table(recorded) -> None:
-    row = _row(recorded)
+    row = row_of(recorded)
     assert (row[draws.SHARE], row[draws.FIRST]) == (1, None)
     (table, *_) = figures(read(recorded / "result.json"))
     assert ["share of draws that are the same token", 1, ""] in table["rows"]

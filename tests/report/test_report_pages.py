@@ -10,7 +10,6 @@ from rich.console import Console
 from harness.report import badge, footer, html
 from harness.report.picture import plots
 from harness.report.referee import page as referee
-from harness.report.sweep import verdicts
 from harness.report.terminal.console import Say, tabled
 from harness.snapshot import words
 from harness.snapshot.result import ORDER
@@ -40,7 +39,6 @@ def test_a_verdict_has_one_colour_and_one_sign_wherever_it_stands() -> None:
         for good in (True, False):  # what was required of it does not colour it
             page = html.page("t", [], verdict, "", good)
             assert f'class="verdict {kind}"><i aria-hidden="true">{sign}</i> {verdict}<' in page
-        assert verdicts.marked({"verdict": verdict, "point": "0"}, {})["kind"] == kind
     assert 'class="verdict good">same<' in html.page("t", [], "same", "", good=True)
     assert 'class="verdict bad">differs<' in html.page("t", [], "differs", "", good=False)
     assert 'class="verdict' not in html.page("t", [], "", "why") and "why" in html.page("t", [], "", "why")  # fmt: skip

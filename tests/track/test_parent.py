@@ -11,8 +11,9 @@ from mlflow.tracking import MlflowClient
 
 from harness import track
 from harness.cli import lines
-from harness.report.sweep import page as pages
-from harness.report.sweep import summary
+from harness.present.sweep import described
+from harness.results import points as pages
+from harness.results.sweep import sweep_of
 from harness.snapshot.record import read
 from harness.snapshot.result import write_json
 from harness.track import artifacts, contents, parent
@@ -48,9 +49,7 @@ def recorded(folder, runs, point) -> str:
 def concluded(folder) -> dict:
     points = [folder / "0", folder / "1"]
     rows = pages.rows(points)
-    block = track.summarise(
-        folder, points, rows, (*summary.told(rows, {}), summary.markdown(rows), "0")
-    )
+    block = track.summarise(folder, points, rows, described(sweep_of(folder, rows)))
     (folder / "sweep.json").write_text(json.dumps({"mlflow": block}))
     return block
 
@@ -103,10 +102,10 @@ def test_a_sweep_that_was_stopped_says_what_is_missing_and_how_to_go_on(sweep):
         os.utime(point / ".hydra" / "hydra.yaml", (end - 500, end - 500))
         os.utime(point / "record.json", (end, end))
     rows = pages.rows(points)
-    table, again = summary.markdown(rows), "python -m harness -m resume=x"
+    again = "python -m harness -m resume=x"
     ran = {}
     for total in (12, 2):
-        told = (*summary.said(rows, {}, total)[:2], table, "0")
+        told = described(sweep_of(folder, rows, total))
         block = track.summarise(folder, points, rows, told, total=total, again=again)
         ran[total] = client.get_run(block["run_id"])
         parent.keep(folder, block)

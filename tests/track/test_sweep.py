@@ -14,7 +14,8 @@ from stores import client, store, table
 from harness import config
 from harness.cli import lines, resume, sweep
 from harness.pipeline.finish import Outcome
-from harness.report.sweep import page as pages
+from harness.report.sweep import write
+from harness.results import points as pages
 from harness.snapshot import record
 from harness.track import metrics
 
@@ -243,7 +244,7 @@ def test_pages_of_a_single_point(tmp_path, swept):
     """Nothing was varied: no grid, still a table."""
     shutil.copytree(swept / "0", tmp_path / "0")
     found = pages.rows([tmp_path / "0"])
-    pages.write(tmp_path, found, None)
+    write(tmp_path, found, None)
     assert "Every point" in (tmp_path / "sweep.html").read_text()
 
 

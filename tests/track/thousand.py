@@ -41,13 +41,14 @@ def harness(place: Path, *arguments: str, env: dict[str, str]) -> tuple[str, flo
 def figures(folder: Path, points: int) -> dict[str, object]:
     """Sizes of the tables, and what reading and drawing them costs."""
     from harness.cli import done
-    from harness.report.sweep import page as pages
+    from harness.report.sweep import write
+    from harness.results import points as pages
 
     began = time.perf_counter()
     found = done.finished(folder)
     rows = pages.rows(found)
     read = time.perf_counter()
-    pages.write(folder, rows, points)
+    write(folder, rows, points)
     drawn = time.perf_counter()
     assert len(rows) == points == len({row["point"] for row in rows}), "each point once"
     assert not [p for p in found if (p / "pending.json").exists()], "nothing waits for MLflow"

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from harness.report.evaluate import budget, intervals
-from harness.report.picture import axes, plots
-from harness.report.sweep import panels, scatter
+from harness.report.picture import axes, plots, scatter
 
 ROWS = [
     {"point": str(place), "verdict": "equivalent", "cache": cache, "save": save, "stored_bytes": held,
@@ -46,26 +45,6 @@ def test_marks_that_stand_aside_keep_the_order_of_their_places():
     apart = [(b - a) / unit for a, b in zip(sorted(at), sorted(at)[1:])]
     assert min(apart) > axes.MARK
     assert sum(aside[:4]) == pytest.approx(sum(aside) - aside[4])
-
-
-def test_points_of_the_same_size_stand_at_it_and_a_page_says_where_they_do_not():
-    _, block = panels.sections(ROWS, ["cache", "save"])
-    assert scatter.ASIDE not in block["text"]  # their times are far apart
-    close = [{**r, "per_token_s": 0.1 if r["save"] == "gzip" else 0.9} for r in ROWS]
-    _, block = panels.sections(close, ["cache", "save"])
-    assert scatter.ASIDE in block["text"]
-
-
-def test_lines_join_points_of_one_model_only_along_what_a_place_tells_and_no_timings(monkeypatch):
-    joined: list[list[tuple[float, float]]] = []
-    monkeypatch.setattr(scatter, "_joined", lambda axis, line, ink: joined.append(line))
-    rows = [{**ROWS[0], "noise_kl_max": None, "model": m, "prune": p, "prune.ratio": r, "kept_tokens": k, "kl_max": k + 0.1 * n}
-            for n, m in enumerate("ab") for p in ("u", "v") for r, k in (("0.2", 20 + n), ("0.5", 50 + n))]  # fmt: skip
-    panels.sections(rows, ["model", "prune", "prune.ratio"])
-    assert len(joined) >= 4 and {len(line) for line in joined[-4:]} == {2}
-    joined.clear()
-    panels.sections(ROWS, ["cache", "save"])
-    assert not joined  # seconds that were taken once are no curve
 
 
 def test_cells_of_an_evaluation_stand_at_their_size():
@@ -225,9 +204,7 @@ def test_no_mark_is_cut_by_the_frame(values):
 def test_numbers_that_are_nearly_alike_have_plain_ticks():
     """Two prompts a byte apart are no axis of `0.0005 +1.07194e2`."""
     rows = [{**ROWS[0], "at": 107.194}, {**ROWS[1], "at": 107.195}]
-    picture, _ = scatter.scatter(
-        rows, "at", "per_token_s", lambda row: "good", (None, None), "t", "x", "y"
-    )
+    picture = scatter.scatter(rows, "at", "per_token_s", lambda row: "good", None, "t", "x", "y")
     said = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
     assert not [tick for tick in said if "e2" in tick] and "107" in " ".join(said)
 
@@ -339,7 +316,7 @@ def test_a_row_of_marks_at_an_end_of_an_axis_and_marks_at_a_whole_share_stand_in
     made = []
     monkeypatch.setattr(plots, "label", lambda axis, *told: made.append(axis))
     rows = [{**row, "top1_agreement": share} for row, share in zip(ROWS, (100.0, 70.0, 100.0, 70.0))]  # fmt: skip
-    scatter.scatter(rows, "stored_bytes", "top1_agreement", lambda row: "good", ("cache", None), "t", "x", "%")  # fmt: skip
+    scatter.scatter(rows, "stored_bytes", "top1_agreement", lambda row: "good", "cache", "t", "x", "%")  # fmt: skip
     (axis,) = made
     low, high = axis.transData.transform([(0, 100.0), (0, axis.get_ylim()[1])])[:, 1]
     assert (high - low) * 72 / axis.figure.dpi >= scatter.SIZE / 2 and axis.get_ylim()[0] == 0

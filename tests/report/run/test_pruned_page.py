@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.report import badge
+from harness.report import badge, sweep
 from harness.report import html as pages
+from harness.report.picture import scatter
 from harness.report.run import kept_tokens, yardstick
 from harness.report.run import page as run
-from harness.report.sweep import page as sweep
-from harness.report.sweep import points as table
-from harness.report.sweep import pruned, scatter, shortfall, summary
+from harness.results.sweep import sweep_of
 
 RESULT = {
     "verdict": "diverged", "required": "diverged", "pruned": True, "task": "experiment", "oracle": {},
@@ -78,113 +77,17 @@ def test_the_chart_and_the_bounds_of_a_pruned_run_are_its_own(tmp_path: Path, fr
     assert ("compare.require_pruned=diverged" in float64["text"]) is free
 
 
-def test_a_sweep_of_pruned_points_that_came_back_is_no_failure(tmp_path: Path) -> None:
-    (tmp_path / "multirun.yaml").write_text("hydra: {overrides: {task: [prune=snapkv]}}")
-    rows = [ROW, ROW | MORE]
-    sweep.write(tmp_path, rows, 2)
-    page = (tmp_path / "sweep.html").read_text()
-    said = headline(page)
-    assert said.startswith("Both came back as saved; pruning changes tokens in each, as is allowed. Nearest to the "
-                           "full cache by mean KL: prune.ratio=0.25 (0.13 nats, 137 KiB on disk).")  # fmt: skip
-    below = re.findall('<p class="soft">(.*?)</p>', page.partition("</style>")[2], re.S)
-    assert below[1:4] == ["As near: prune.ratio=0.5 (0.131 nats against 0.13, within 5%), with 1.35 times the bytes on disk.",
-                          "The first other token of the nearest is at step 2.",
-                          "One prompt says how these runs compare, not which policy is better in general: for that, "
-                          "task=evaluate."], "each a line of its own"  # fmt: skip
-    assert "both restored as saved" in page and "pruning: 2 diverged" in page
-    main = page.partition("</style>")[2]
-    assert not re.search(r'class="[^"]*\bbad\b', main) and "2 allowed" not in main
-    assert "2 is allowed" not in main and "How far off: " not in main and "Try to" not in main
-    assert "saving it takes" not in main and "How the best is chosen" not in main
-    assert "Marked: the nearest to the full cache, by the smaller mean KL" in main
-    assert "Its restore by itself: 2 equivalent." in main
-    assert "task=audit run=runs/the-sweep</pre>" in main
-    block = table.every(rows, ["prune.ratio"], {}, {}, alone=False)
-    assert block["columns"][2] == "pruning" and "restore equivalent" in block["text"], "said once"
-    block = table.every([rows[0], {**rows[1], "restore": "exact"}], ["prune.ratio"], {}, {}, False)
-    assert block["columns"][2:4] == ["restore", "pruning"]
-    assert [row[2]["text"] for row in block["rows"]] == ["equivalent", "exact"]
-    assert "equivalent" in (tmp_path / "sweep.csv").read_text()
-
-
-def test_what_codes_alone_changed_is_as_free_as_what_pruning_did(tmp_path: Path) -> None:
-    """Its own page has it in grey: the sweep's legend says that grey is allowed, and so it is there."""
-    whole = {"quantize": "kivi", "prune": "none", "kept_tokens": ROW["tokens"]}
-    rows = [ROW, ROW | MORE | whole]
-    sweep.write(tmp_path, rows, 2)
-    main = (tmp_path / "sweep.html").read_text().partition("</style>")[2]
-    assert not re.search(r'class="[^"]*\bbad\b', main)
-    assert "on a pruned or quantized point is on what pruning or its codes changed." in main
-    assert "Grey: that is allowed (compare.require_pruned, compare.require)." in main
-    sweep.write(tmp_path, [ROW, {**rows[1], "exit_code": 1}], 2)
-    assert re.search(
-        r'class="[^"]*\bbad\b', (tmp_path / "sweep.html").read_text().partition("</style>")[2]
-    )
-
-
-def test_what_misses_its_requirement_or_did_not_come_back_stays_red(tmp_path: Path) -> None:
-    for change in ({"exit_code": 1}, {"exit_code": 1, "restore": "diverged"}):
-        rows = [ROW | change, ROW | MORE]
-        assert pruned.tone(rows[0]) == "bad" and pruned.tone(rows[1]) == "soft"
-        assert not pruned.pills(rows, "2 diverged") and not pruned.told(rows, [], [])
-        assert "came back as saved" not in headline(sweep.drawn(tmp_path, rows, 2, "s"))
-
-
-def test_keeping_more_is_no_advice_where_the_sweep_refutes_it() -> None:
-    failed = [ROW | {"exit_code": 1}, ROW | MORE | {"exit_code": 1}]
-    said = shortfall.sentence(failed, ["prune.ratio"], False)
-    assert "keep more of the context (" not in said and "choose another policy" in said
-    assert "allowed" not in said, "what is required of pruning is a verdict"
-    helps = [failed[0], failed[1] | {"kl_mean": 0.01}]
-    assert "keep more of the context (" in shortfall.sentence(helps, ["prune.ratio"], False)
-
-
-def test_the_restore_is_a_column_beside_what_was_judged() -> None:
-    assert pruned.came_back(RESULT) == {"restore": "equivalent"}
-    assert not pruned.came_back(RESULT | {"itself": {"verdict": "equivalent", "against": "restored"}})  # fmt: skip
-    whole = ROW | {"restore": None, "verdict": "exact", "kept_tokens": 97}
-    rows = [dict(ROW), whole, whole | {"verdict": "failed"}]
-    pruned.completed(rows)
-    assert [row["restore"] for row in rows] == ["equivalent", "exact", None]
-    codes = whole | {"quantize": "int8", "verdict": "drifted", "restore": None}
-    rows = [dict(ROW), codes | pruned.came_back(RESULT | {"pruned": False}), dict(codes)]
-    pruned.completed(rows)
-    assert [row["restore"] for row in rows] == ["equivalent", "equivalent", None], (
-        "codes are no fault of it"
-    )
-    plain = [{"verdict": "exact"}]
-    pruned.completed(plain)
-    assert plain == [{"verdict": "exact"}], "no column where nothing was pruned"
-
-
-def test_a_sweep_is_told_by_the_new_words_and_by_those_of_older_versions() -> None:
-    rows = [ROW, ROW | MORE]
-    assert summary.told(rows, {}, 2)[1].startswith("Both came back as saved;")
-    assert summary.told(rows, {}, 2, once=True)[1].startswith("None of 2 keeps the tokens.")
-    found = [
-        {"point": str(i), "verdict": "unjudged", "prune.ratio": ratio, "evaluate.contains": 1.0, "evaluate.kv_bytes": size}
-        for i, (ratio, size) in enumerate((("0.9", 3072), ("0.4", 1024), ("0.6", 2048)))
-    ]  # fmt: skip
-    ways = {"evaluate.contains": 1, "evaluate.kv_bytes": -1}
-    said = summary.told(found, ways)[1]
-    assert "The smallest tried: prune.ratio=0.4" in said and "The best" not in said
-    assert "the limit was not reached. Search below prune.ratio=0.4" in said
-    assert "The best: prune.ratio=0.4" in summary.told(found, ways, once=True)[1]
-    found[1]["evaluate.contains"] = 0.5
-    assert "limit" not in summary.told(found, ways)[1], "smaller was worse: the limit is known"
-
-
 def test_a_complete_search_links_what_its_sweeper_wrote_and_what_its_cells_answered(
     tmp_path: Path,
 ) -> None:
     told = "hydra: {sweeper: {_target_: hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper}}"
     (tmp_path / "multirun.yaml").write_text(told)
-    assert sweep._files(tmp_path, [ROW], 0) == ["sweep.csv", "sweep.json", "optimization_results.yaml"]  # fmt: skip
-    assert sweep._files(tmp_path, [ROW], 1) == ["sweep.csv", "sweep.json"]
+    assert sweep._files(sweep_of(tmp_path, [ROW]), 0) == ["sweep.csv", "sweep.json", "optimization_results.yaml"]  # fmt: skip
+    assert sweep._files(sweep_of(tmp_path, [ROW], 2), 1) == ["sweep.csv", "sweep.json"]
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "evaluate.json").write_text("[]")
     (tmp_path / "multirun.yaml").unlink()
-    assert sweep._files(tmp_path, [ROW], 0) == ["sweep.csv", "answers.csv", "sweep.json"]
+    assert sweep._files(sweep_of(tmp_path, [ROW]), 0) == ["sweep.csv", "answers.csv", "sweep.json"]
 
 
 def test_only_tasks_that_can_be_audited_are_offered_to_be() -> None:
@@ -198,7 +101,7 @@ def test_few_numbers_under_an_axis_are_those_that_were_measured() -> None:
     assert not scatter.ticks([24]) and not scatter.ticks([1, 2, 100]) and not scatter.ticks([])
     assert not scatter.ticks(list(range(9)))
     rows = [ROW, ROW | MORE]
-    drawn, _ = scatter.scatter(rows, "kept_tokens", "kl_mean", pruned.tone, (None, None), "t", "x", "y")  # fmt: skip
+    drawn = scatter.scatter(rows, "kept_tokens", "kl_mean", sweep.tone, None, "t", "x", "y")
     shown = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)
     assert {"24", "48"} <= set(shown) and not {"30", "40"} & set(shown)
 

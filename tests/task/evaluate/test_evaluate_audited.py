@@ -14,7 +14,8 @@ import pytest
 
 from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.record import Evaluation
-from harness.report.sweep import page as sweep
+from harness.report import sweep
+from harness.results import points as facts
 from harness.snapshot import record
 from harness.snapshot.result import write_json
 from harness.task.audit import evaluation, replay
@@ -196,7 +197,7 @@ RENEWED = {
 def test_the_table_of_cells_of_a_sweep_says_what_its_points_say(runs, tmp_path, sealed) -> None:
     """Also where who edited it renewed the seal, or left it out."""
     points = [Path(shutil.copytree(runs[0], tmp_path / n)) for n in "01"]
-    sweep.write(tmp_path, sweep.rows(points), 2)
+    sweep.write(tmp_path, facts.rows(points), 2)
     seal(tmp_path, points, "answers.csv", "sweep.csv")
     assert list(sweeps.summary(tmp_path, points)) == []
     table = tmp_path / "answers.csv"

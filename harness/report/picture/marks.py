@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape, unescape
 from typing import Any
 
-from harness.report.sweep.verdicts import target, word
+from harness.results.points import word
 
 # A line that is drawn with such an id has its points in order, one `use` for each.
 GROUP = re.compile(r'<g id="marks:([^"]*)">(.*?)</g>', re.S)
@@ -25,6 +25,11 @@ def gid(rows: Sequence[Row], axes: Iterable[str]) -> str | None:
         for row in rows
     ]
     return f"marks:{APART.join(said)}"
+
+
+def target(row: Row) -> str:
+    """Where a point's link leads, from the sweep's folder."""
+    return f"{row['point']}/report.html"
 
 
 def linked(svg: str) -> str:
