@@ -13,7 +13,6 @@ from typing import Any
 from harness import blame, extras, interrupt, track, variants
 from harness.config import options as task_options
 from harness.config import tracking
-from harness.config.literal import unswept
 from harness.config.place import check as check_places
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
@@ -71,8 +70,6 @@ def dispatch(
         if not sweep and (folder / "result.json").is_file():
             say.note(f"{shown(folder)} has this run already; its record is replaced")
         _log_to(folder)
-        if not sweep and (said := unswept(cfg.text) or unswept(cfg.prompt.text)):
-            say.note(said)
         tracked: Any = nullcontext()
         if cfg.task.name not in UNTRACKED:
             if said := tracking.told(cfg.track.name, cfg.track.uri, cfg.track.experiment):

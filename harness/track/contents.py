@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import variants
-from harness.config import called, launched
+from harness.config import aliases, launched
 from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.snapshot import objective, refused, table
@@ -62,7 +62,7 @@ def configured(folder: Path) -> dict[str, str]:
 
 def _configured(tree: dict[str, Any], typed: list[str]) -> Iterator[tuple[str, str]]:
     every = dict(flat(tree)) | _said(tree)
-    every |= {f"{group}.name": name for group, name in (tree.get(called.KEY) or {}).items()}
+    every |= {f"{group}.name": name for group, name in (tree.get(aliases.KEY) or {}).items()}
     typed = [_key(o) for o in typed if telling(o)]
     groups = [
         f"{key}.name" for key, value in tree.items() if isinstance(value, dict) and "name" in value
