@@ -4,26 +4,6 @@ from pathlib import Path
 
 import pytest
 
-SUBDIRS = {
-    "same": "gives 'same' to seed=1 and to seed=2: one would be written over the other",
-    "${save.name}": "gives 'safetensors' to seed=1 and to seed=2",
-    "${save.name}/${seed}": "gives 'safetensors/1', and each point has a folder of its own",
-    "${hydra.job.num}/x": "gives '0/x', and each point has a folder of its own",
-    ".": "gives '.', and each point",
-    "..": "gives '..', and each point",
-    "": "gives '', and each point",
-}
-
-
-@pytest.mark.parametrize("subdir", SUBDIRS)
-def test_points_without_a_folder_of_their_own_are_refused_before_the_first(
-    harness, place: Path, subdir: str
-) -> None:
-    done = harness("-m", "task=save", "seed=1,2", f"hydra.sweep.subdir={subdir}")
-    assert done.code == 2 and SUBDIRS[subdir] in done.out, done.out
-    assert "[1/2]" not in done.out and "Error executing" not in done.out
-    assert not list(place.iterdir())
-
 
 @pytest.mark.parametrize(
     "subdir", ["s${seed}", "p${hydra.job.num}_${seed}", "${hydra.job.override_dirname}"]
