@@ -62,8 +62,8 @@ class Early:
         if self.left == 0:
             for text in (self.unread or {}).values():
                 raise ConfigProblem(text)
-            for problem in (p for o, p in self.problems.items() if o in self.unseen):
-                raise problem
+            for fault in (p for o, p in self.problems.items() if o in self.unseen):
+                raise fault
             self.then()
 
 

@@ -124,8 +124,8 @@ def typed(cfg: Any, swept: bool = False, record: bool = False) -> Config:
     aliases.check(checked.called)
     if not record:
         tracking.check(checked.track)
-    if not (record or swept) and (problem := unasked(checked)):
-        raise ConfigProblem(problem)
+    if not (record or swept) and (text := unasked(checked)):
+        raise ConfigProblem(text)
     return checked
 
 
@@ -225,6 +225,7 @@ def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
         if key not in known:
             raise ConfigProblem(unknown_key(f"{prefix}{key}"))
         inner = known[key]
-        section = isinstance(inner, type) and is_dataclass(inner) and isinstance(value, dict)
-        if section and (prefix or key not in schemas()):
+        if not (isinstance(inner, type) and is_dataclass(inner) and isinstance(value, dict)):
+            continue
+        if prefix or key not in schemas():
             _reject_unknown(value, inner, f"{prefix}{key}.")
