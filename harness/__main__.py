@@ -14,9 +14,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def main() -> int:
     """Run one job or a sweep; return the exit code. Ctrl-C and `kill` end it cleanly: 130 and 143."""
-    from harness.cli import warned
-
-    with interrupt.listening(), warned.noted():
+    with interrupt.listening():
         try:
             return _run(sys.argv[1:])
         except KeyboardInterrupt as stop:
@@ -42,30 +40,29 @@ def _run(argv: list[str]) -> int:
     from harness.cli import arguments, help, verbs
     from harness.errors import HarnessError
 
-    word = bool(argv) and argv[0] in verbs.VERBS
     if {"-h", "--help"} & set(argv):
         try:
-            verbs.check(argv)
             arguments.check_folder(argv)
-            arguments.check_primary(argv)
-            told = verbs.described(argv[0]) if word else help.show(config.conf_dir(), argv)
+            text = (
+                verbs.help(argv[0])
+                if argv[0] in verbs.VERBS
+                else help.show(config.conf_dir(), argv)
+            )
         except HarnessError as problem:
             return _fail(str(problem), problem.exit_code)
-        print(told, flush=True)
+        print(text, flush=True)
         return 0
-    if "--version" in argv or word:
+    if "--version" in argv or (argv[:1] and argv[0] in verbs.VERBS):
         return _verb(argv)
-    from harness.cli import point, preview, resume, summary, sweep
+    from harness.cli import point, resume, summary, sweep
 
     sweep.Watch.forget()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us instead of being printed
     try:
         import hydra
 
-        verbs.check(argv)
         arguments.check_flags(argv)
         arguments.check_trust(argv)
-        arguments.check_blanks(argv)
         if (said := resume.delivered(argv)) is not None:
             print(said)
             return 0
@@ -73,16 +70,11 @@ def _run(argv: list[str]) -> int:
         sys.argv[1:] = argv = resume.resumed(arguments.literal_text(argv))
         extras.for_launcher(argv)
         job = sweep.Job(config.register())
-        config.check_typed(arguments.parted(argv)[1])
-        config.check_files(arguments.parted(argv)[1])
-        if swept := bool({*arguments.MULTIRUN} & {*argv}):
-            config.once(arguments.parted(argv)[1])
-        sys.argv[1:] = argv = preview.one_point(argv)
         app = hydra.main(
             version_base="1.3", config_path=str(config.conf_dir()), config_name="config"
         )
         try:
-            with preview.readable(argv, swept), sweep.plain():
+            with sweep.plain():
                 app(job)()
         finally:
             with interrupt.held():

@@ -56,32 +56,6 @@ def test_options_and_files_agree() -> None:
         assert callable(import_module(f"harness.task.{task}").run)
 
 
-@pytest.mark.parametrize(
-    "override, says",
-    [
-        ("dtype=float31", "float32"),
-        ("dtype=float8", "possible. There is: float32, bfloat16, float16, float64."),
-        ("dtype=fp61", "possible. There is: bfloat16, float16, float32, float64."),
-        ("cache=static cache.pad_prime=-1", "cache.pad_prime=-1 is too small"),
-        ("device=gpu", "Did you mean 'cuda'?"),
-        ("steps=0", "1 or more"),
-        ("prune=keep_last prune.ratio=1.5", "0 < ratio <= 1"),
-        ("prune=keep_last prune.tokens=0", "1 or more"),
-        ("sampling=sample sampling.temperature=0", "greedy"),
-        ("sampling=sample sampling.top_p=0", "0 < top_p <= 1"),
-        ("compare.require=good", "exact"),
-        ("cache.branches=0", "1 or more"),
-        ("prompt.batch=0", "1 or more"),
-        ("+typo=1", "'typo' is not a key"),
-        ("+model.sed=1", "Did you mean 'model.seed'"),
-    ],
-)
-def test_bad_values_are_refused(compose, override: str, says: str) -> None:
-    with pytest.raises(ConfigProblem) as problem:
-        compose(*override.split())
-    assert says in str(problem.value) and str(problem.value).count("There is") <= 1
-
-
 def test_the_default_job_is_the_documented_one(compose) -> None:
     cfg = compose()
     chosen = {g: getattr(cfg, g).name for g in help.GROUPS if g != "experiment"}
@@ -132,38 +106,3 @@ def test_reading_a_record_does_not_rename_what_is_being_written(tmp_path) -> Non
         config.recorded(config.values(tmp_path / "config.yaml"), tmp_path)
     config.composed(tmp_path / "config.yaml")
     assert OmegaConf.create({"name": "${unique:}"}).name == token
-
-
-def test_what_some_task_reads_or_an_experiment_sets_is_no_mistake() -> None:
-    config.check_typed(["task=inspect,resume", "steps=3"])
-    config.check_typed(["task=diff", "cache=manual"])
-    config.check_typed(["task=verify", "prune=none", "seed=3", "model=tiny"])
-    config.check_typed(["experiment=claims", "steps=3"])
-    config.check_typed(["task=save", "prune=knorm", "prune.at=prefill"])  # as it is anyway
-    config.check_typed(["steps=3", "cache=static", "prune=snapkv", "prune.ratio=0.5"])
-    for task in ("resume", "prune", "loop", "evaluate"):
-        config.check_typed([f"task={task}", "steps=3", "prune=keep_last", "prune.tokens=8"])
-    config.check_typed(
-        ["task=save", "foreign=slot.bin", "steps=3"]
-    )  # which is judged, and the rest is not
-    with pytest.raises(ConfigProblem, match="steps=3 is not read by task=save without from=FILE"):
-        config.check_typed(["task=save", "steps=3"])
-    with pytest.raises(ConfigProblem, match="steps=3 is not read by task=verify"):
-        config.check_typed(["task=verify", "steps=3"])
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        ["prune.ratio=0.3", "experiment=prune_serch"],
-        ["prune.ratio=0.3", "+experiment=prune_serch"],
-        ["task.budgets=[1]", "experiment=prune_serch"],
-        ["prune.foo=1", "prune.ratio=0.3", "prune.tokens=2", "experiment=prune_serch"],
-    ],
-    ids=" ".join,
-)
-def test_an_option_that_there_is_not_is_told_before_the_keys_it_would_have_read(typed) -> None:
-    with pytest.raises(ConfigProblem, match="'prune_serch' is not an option of experiment"):
-        config.check_typed(typed)
-    with pytest.raises(ConfigProblem, match=r"^(prune|task|'prune)[.]"):
-        config.check_typed(typed[:-1])  # the keys are wrong, where the option is not

@@ -73,12 +73,6 @@ def test_version_is_ours(harness) -> None:
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_a_sweep_shows_the_configuration_of_its_first_point(harness) -> None:
-    done = harness("-m", "cache=manual,cloned", "seed=5,6,7", "--cfg", "job", track="none")
-    assert done.code == 0 and done.out.startswith("# the first of 6 points")
-    assert "name: manual" in done.out and "seed: 5" in done.out and not done.folders
-
-
 @pytest.mark.parametrize(
     "flags, says, not_says",
     [

@@ -1,24 +1,24 @@
 """`--help`, answered from the YAML files' own first lines, without a single heavy import."""
 
-import re
-import shutil
 import textwrap
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from harness import variants
-from harness.cli.arguments import SPOKEN, VALUED, chosen_primary
-from harness.cli.keys import every, lines_of, of_key, own, said_in
+from harness.cli.arguments import SPOKEN, VALUED
+from harness.cli.keys import every, head_of, lines_of, of_key, own
 from harness.config import Config, options
 from harness.config.choice import unread
 from harness.config.explain import PLUGINS, installed
+from harness.config.unknown import unknown_option
 from harness.errors import ConfigProblem, suggestion
 from harness.extras import for_launcher
 from harness.variants import inherited, signature
 
 GROUPS = ("task", "model", "tokenizer", "cache", "prune", "quantize", "save", "prompt", "sampling", "compare",
           "fault", "engine", "track", "experiment")  # fmt: skip
-
+EVERYDAY = ("experiment", "save", "resume", "chat", "verify", "inspect", "diff", "evaluate", "audit",
+            "referee", "prune", "ui")  # fmt: skip
 KEYS = {
     "name=NAME": "folder under runs/",
     "seed=N": "of the sampler; prompt.seed draws the prompts",
@@ -45,52 +45,28 @@ MORE_KEYS = {  # that some tasks read, told in their help
     "encrypt=KEYFILE": "writes encrypted",
     "decrypt=KEYFILE": "reads encrypted",
 }
-
-
 WIDTH = 80
 HYDRAS = tuple(f"hydra/{kind}" for kind in PLUGINS)
 MANY = 40  # options; a longer list is not read
-MORE = (
-    "more: --cfg job prints the composed config, --config-dir DIR adds options,",
-    "      --version, dashboard (MLflow's pages), completion (of bash, zsh, fish).",
-    "exit: 0 done, 1 worse than required, or differs, 2 bad input, 3 refused.",
-)
+USAGE = """\
+Prove that a paused transformer is still thinking the same thought.
+
+usage: python -m harness [task=NAME] [group=option ...] [key=value ...]
+       python -m harness -m cache=dynamic,cloned   (sweep every combination)
+       python -m harness -m 'text="a .","b ."'      (of texts: each in quotes)
+       python -m harness -m resume=DIR             (the rest of a sweep)
+       python -m harness task=NAME --help          (one task, with an example)
+       python -m harness task --help               (what each task is)
+       python -m harness cache=static --help       (the keys of one option)
+"""
+MORE = """\
+more: --cfg job prints the composed config, --config-dir DIR adds options,
+      --shell-completion install=bash, --version, dashboard (MLflow's pages).
+exit: 0 done, 1 worse than required, or differs, 2 bad input, 3 refused."""
 
 
 def show(conf: Path, arguments: list[str]) -> str:
-    """Help for what is among `arguments`, or for everything, as wide as the terminal and at most 80 columns."""
-    own = chosen_primary(arguments).get("name")
-    more = f"\n\nShipped defaults; `--cfg job` shows those of {own}." if own else ""
-    return _narrowed(_told(conf, arguments) + more, _width())
-
-
-def _width() -> int:
-    return min(shutil.get_terminal_size().columns, WIDTH)
-
-
-def _narrowed(text: str, width: int) -> str:
-    """`text` folded where it is too wide, below the second column of its line; a command stays whole."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        near = len(line) - len(line.lstrip())
-        pair = re.search(r"^( *\S.*?(?:  +| # ))(\S.*)$", line)
-        head, said = pair.groups() if pair else (line, "")
-        if len(line) <= width or width == WIDTH or ("python -m" in (said or head) and not pair):
-            lines.append(line)
-        elif "python -m" in head:
-            lines += [head.rstrip(), *_hung(f"{'':{near + 4}}{said}", width, near + 4)]
-        else:
-            lines += _hung(line, width, min(len(head), width // 2) if said else near and near + 4)
-    return "\n".join(lines)
-
-
-def _hung(line: str, width: int, indent: int) -> list[str]:
-    return textwrap.wrap(
-        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _told(conf: Path, arguments: list[str]) -> str:
+    """Help for what is among `arguments`, or for everything. Raises ConfigProblem for what there is not."""
     words = [
         argument
         for i, argument in enumerate(arguments)
@@ -98,67 +74,18 @@ def _told(conf: Path, arguments: list[str]) -> str:
     ]
     pairs = [word.partition("=") for word in words]
     for word, equals, _ in pairs:
-        if not equals and word not in (*GROUPS, *HYDRAS):
-            if re.match(r"hydra\b", word):
-                part = ".".join(re.split(r"[./]", word)[:2])
-                shown = f"`python -m harness --cfg hydra -p {part}`"
-                raise ConfigProblem(
-                    f"'{word}' is Hydra's own, without help here: {shown} shows it."
-                )
-            if said := of_key(conf, word, [each for each in words if "=" in each]):
-                return said
-            known = {*GROUPS, *(key.name for key in fields(Config))} - {"called"}
-            near = suggestion(word, sorted(known))
-            near = f" Did you mean task={word}?" if word in options("task") else near
-            raise ConfigProblem(
-                f"there is no help for '{word}', which is no group and no key.{near}"
-            )
+        if equals or word in (*GROUPS, *HYDRAS):
+            continue
+        if text := of_key(conf, word, [each for each in words if "=" in each]):
+            return text
+        near = suggestion(word, sorted({*GROUPS, *Config.__dataclass_fields__} - {"called"}))
+        near = f" Did you mean task={word}?" if word in options("task") else near
+        raise ConfigProblem(f"there is no help for '{word}', which is no group and no key.{near}")
     for key, _, option in pairs:
         if key == "task" and option:
             return _task(option)
     pages = [_page(conf, key, option) for key, _, option in pairs if key in (*GROUPS, *HYDRAS)]
     return "\n\n".join(pages) or _overview(conf)
-
-
-def _group(conf: Path, group: str) -> str:
-    usual, known = _defaults(conf).get(group), options(group)
-    lines = [f"{group}=OPTION, one of{' (* is the default)' * (usual in known)}:", ""]
-    column = max(map(len, known)) + 5
-    for option in known:
-        name = f"  {option}{'*' * (option == usual)}".ljust(column)
-        bases = ", ".join(inherited(group, option))
-        said = (said_in(lines_of(group, option)) or [f"inherits {bases}" if bases else ""])[0]
-        lines += textwrap.wrap(f"{name}{said}", _width(), subsequent_indent=" " * column)
-    more = ["", f"`python -m harness {group}=OPTION --help` lists the keys of one."]
-    return "\n".join([*lines, *every(group), *more])
-
-
-def _option(group: str, option: str) -> str:
-    known = options(group)
-    if option not in known:
-        raise ConfigProblem(
-            f"{group}={option}: '{option}' is not an option of {group}.{suggestion(option, known)}"
-        )
-    lines = lines_of(group, option)
-    first, *more = said_in(lines) or [""]
-    told = _folded(f"{group}={option}: {first}")
-    told += [part for line in more for part in _folded(f"  {line}")]
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if group == "experiment":
-        return "\n".join(
-            [*told, *(["", "it sets:", *(f"  {line}" for line in keys)] if keys else [])]
-        )
-    keys = own(group, option)
-    told += (
-        [
-            "",
-            f"its keys, {group}.KEY=VALUE:",
-            *(part for line in keys for part in _key(f"  {line}")),
-        ]
-        if keys
-        else []
-    )
-    return "\n".join([*told, *(every(group, keys) if option != "none" else [])])
 
 
 def _page(conf: Path, group: str, option: str) -> str:
@@ -168,6 +95,55 @@ def _page(conf: Path, group: str, option: str) -> str:
     return _option(group, option) if option else _group(conf, group)
 
 
+def _overview(conf: Path) -> str:
+    usual = _defaults(conf)
+    lines = [USAGE, "tasks (* is the default):"]
+    lines += _wrapped("  everyday  ", _marked("task", usual, [*EVERYDAY]))
+    lines += _wrapped("  workshop  ", [t for t in options("task") if t not in EVERYDAY])
+    lines += ["", "groups and options (* is the default):"]
+    for group in GROUPS[1:]:
+        marked = _marked(group, usual, options(group))
+        if len(marked) > MANY:  # the user's own first
+            kept = [*variants.outside(group)[:MANY], *(m for m in marked if m.endswith("*"))]
+            marked = [*kept, f"and {len(marked) - len(kept)} more: {group} --help"]
+        lines += _wrapped(f"  {group:<11}", marked)
+    return "\n".join([*lines, "", "common keys:", *_rows([*KEYS]), "", MORE])
+
+
+def _group(conf: Path, group: str) -> str:
+    usual, known = _defaults(conf), options(group)
+    default = " (* is the default)" * (usual.get(group) in known)
+    lines = [f"{group}=OPTION, one of{default}:"]
+    column = max(map(len, known)) + 5
+    parts = [known]
+    if group == "task":
+        parts = [[t for t in EVERYDAY if t in known], [t for t in known if t not in EVERYDAY]]
+    for part in parts:
+        lines.append("")
+        for option, marked in zip(part, _marked(group, usual, part), strict=True):
+            bases = ", ".join(inherited(group, option))
+            head = head_of(lines_of(group, option)) or [f"inherits {bases}" if bases else ""]
+            text = f"{f'  {marked}':<{column}}{head[0]}"
+            lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * column)
+    more = ["", f"`python -m harness {group}=OPTION --help` lists the keys of one."]
+    return "\n".join([*lines, *every(group), *more])
+
+
+def _option(group: str, option: str) -> str:
+    if option not in options(group):
+        raise ConfigProblem(f"{group}={option}: {unknown_option(group, option)}")
+    lines = lines_of(group, option)
+    first, *more = head_of(lines) or [""]
+    text = _folded(f"{group}={option}: {first}") + [p for m in more for p in _folded(f"  {m}")]
+    if group == "experiment":
+        keys = [f"  {line}" for line in lines if line and not line.startswith("#")]
+        return "\n".join([*text, *(["", "it sets:", *keys] if keys else [])])
+    keys = own(group, option)
+    if keys:
+        text += ["", f"its keys, {group}.KEY=VALUE:", *(p for k in keys for p in _key(f"  {k}"))]
+    return "\n".join([*text, *(every(group, keys) if option != "none" else [])])
+
+
 def _plugin(group: str, option: str) -> str:
     """One of Hydra's own groups: what can be chosen, and where the keys of a choice are listed."""
     kind = group.partition("/")[2]
@@ -175,64 +151,28 @@ def _plugin(group: str, option: str) -> str:
     if option and option not in known:
         for_launcher([f"{group}={option}"])
         raise ConfigProblem(f"{group}={option} is not installed.{suggestion(option, known)}")
-    shown = f"python -m harness {group}={option or 'OPTION'} --cfg hydra -p hydra.{kind}"
-    lines = [f"{group}=OPTION, one of:", "", f"  {' '.join(known)}", "", f"`{shown}`"]
+    command = f"`python -m harness {group}={option or 'OPTION'} --cfg hydra -p hydra.{kind}`"
+    lines = [f"{group}=OPTION, one of:", "", f"  {' '.join(known)}", "", command]
     return "\n".join([*lines, f"lists the keys of {option or 'one'}, hydra.{kind}.KEY=VALUE."])
 
 
-def _overview(conf: Path) -> str:
-    defaults = _defaults(conf)
-    lines = [
-        "Prove that a paused transformer is still thinking the same thought.",
-        "",
-        "usage: python -m harness [task=NAME] [group=option ...] [key=value ...]",
-        "       python -m harness -m cache=dynamic,cloned   (sweep every combination)",
-        """       python -m harness -m 'text="a .","b ."'      (of texts: each in quotes)""",
-        "       python -m harness -m resume=DIR             (the rest of a sweep)",
-        "       python -m harness task=NAME --help          (one task, with an example)",
-        "       python -m harness task --help               (what each task is)",
-        "       python -m harness cache=static --help       (the keys of one option)",
-        "",
-        "groups and options (* is the default):",
-    ]
-    for group in GROUPS:
-        marked = [f"{o}*" if defaults.get(group) == o else o for o in options(group)]
-        if len(marked) > MANY:  # one's own first
-            own = variants.outside(group)[:MANY]
-            kept = [*own, *(m for m in marked if m.endswith("*"))]
-            marked = [*kept, f"and {len(marked) - len(kept)} more: {group} --help"]
-        lines += _wrapped(f"  {group:<11}", marked)
-    lines += ["", "common keys:", *_rows([*KEYS]), ""]
-    return "\n".join([*lines, *MORE])
-
-
 def _task(name: str) -> str:
-    known = options("task")
-    if name not in known:
-        raise ConfigProblem(f"task={name} is not a task.{suggestion(name, known)}")
-    lines = lines_of("task", name)
-    said = said_in(lines)
-    lines = own("task", name)
-    told_apart = ("#", " ", "-", "name:", "reads:", "unread:", "defaults:")
-    top = [line for line in lines if line and not line.startswith(told_apart)]
-    keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
-    body = [*_folded(f"task={name}: {said[0]}" if said else f"task={name}"), ""]
-    body += [part for line in said[1:] for part in _folded(f"  {line}")]
-    listed = _common(name)
-    told_by_name = {key.partition("=")[0] for key in listed}
-    reads = signature("task", name).get("reads") or []
+    if name not in options("task"):
+        raise ConfigProblem(f"task={name}: {unknown_option('task', name)}")
+    first, *more = head_of(lines_of("task", name)) or [""]
+    text = [*_folded(f"task={name}: {first}"), "", *(p for m in more for p in _folded(f"  {m}"))]
+    hidden = ("#", " ", "-", "name:", "reads:", "unread:", "defaults:")
+    top = [line for line in own("task", name) if line and not line.startswith(hidden)]
+    if top:
+        keys = [f"  {line} ..." if line.endswith(":") else f"  {line}" for line in top]
+        text += ["", "its keys, task.KEY=VALUE:", *keys]
+    listed, reads = _common(name), signature("task", name).get("reads") or []
     spoken = {key: word for word, key in SPOKEN.items()}
-    rest = {spoken.get(key, key) for key in reads if key not in told_by_name}
+    rest = {spoken.get(key, key) for key in reads}
     if "out" in reads and "compact" not in reads:
         rest.add("save.compact")
-    told = [
-        *body,
-        *(["", "its keys, task.KEY=VALUE:", *keys] if keys else []),
-        "",
-        "common keys:",
-        *_rows([*listed, *(key for key in MORE_KEYS if key.partition("=")[0] in rest)]),
-    ]
-    return "\n".join(told)
+    more_keys = [key for key in MORE_KEYS if key.partition("=")[0] in rest]
+    return "\n".join([*text, "", "common keys:", *_rows([*listed, *more_keys])])
 
 
 def _common(task: str) -> list[str]:
@@ -245,48 +185,46 @@ def _common(task: str) -> list[str]:
 
 
 def _rows(keys: list[str]) -> list[str]:
-    """Keys with what each is, two in a row where both are short and the terminal is wide: those first."""
+    """Keys with what each is, two in a row where both are short: those first."""
     rows: list[str] = []
-    wide = _width() == WIDTH
     entries = [f"{key:<14} {KEYS.get(key) or MORE_KEYS[key]}" for key in keys]
     for entry in sorted(entries, key=lambda entry: len(entry) > 38):
-        if wide and rows and len(rows[-1]) <= 39 and len(entry) <= 38:
+        if rows and len(rows[-1]) <= 39 and len(entry) <= 38:
             rows[-1] = f"{rows[-1]:<41}{entry}"
         else:
             rows.append(f"  {entry}")
     return rows
 
 
-def _defaults(conf: Path) -> dict[str, str]:
-    defaults = {}
-    for line in (conf / "config.yaml").read_text().splitlines():
-        entry = line.strip().removeprefix("- ")
-        if line.startswith("  - ") and ": " in entry and not entry.startswith("override"):
-            group, option = entry.split(": ", 1)
-            defaults[group] = option
-    return defaults
+def _defaults(conf: Path) -> dict[str, Any]:
+    """The option of each group in `config.yaml`, without an import that parses it."""
+    entries = [line.strip() for line in (conf / "config.yaml").read_text().splitlines()]
+    pairs = [e[2:].split(": ", 1) for e in entries if e.startswith("- ") and ": " in e]
+    return {pair[0]: pair[1] for pair in pairs if not pair[0].startswith("override")}
+
+
+def _marked(group: str, usual: dict[str, Any], known: list[str]) -> list[str]:
+    return [f"{option}*" if usual.get(group) == option else option for option in known]
 
 
 def _folded(line: str) -> list[str]:
     """A long line as several; a command in it can still be copied."""
-    if "python -m" in line:
-        return [line]
-    return textwrap.wrap(line, _width(), subsequent_indent="  ")
+    return [line] if "python -m" in line else textwrap.wrap(line, WIDTH, subsequent_indent="  ")
 
 
 def _key(line: str) -> list[str]:
     """A line of a YAML; a comment that is too long goes on below itself."""
     head, sign, comment = line.partition("  # ")
-    if len(line) <= _width() or not sign:
+    if len(line) <= WIDTH or not sign:
         return [line]
-    first, *more = textwrap.wrap(comment, max(_width() - len(head) - 4, 30))
+    first, *more = textwrap.wrap(comment, max(WIDTH - len(head) - 4, 30))
     return [f"{head}  # {first}", *(f"{' ' * len(head)}  # {part}" for part in more)]
 
 
 def _wrapped(head: str, words: list[str]) -> list[str]:
-    lines, line, width = [], head, _width()
+    lines, line = [], head
     for word in words:
-        if len(line) + len(word) + 2 > width and line.strip():
+        if len(line) + len(word) + 2 > WIDTH and line.strip():
             lines.append(line.rstrip())
             line = " " * len(head)
         line += f" {word}"

@@ -5,39 +5,34 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from textwrap import fill
 
-from harness.config import chosen, options, shared
+from harness.config import options, shared
 from harness.config.option import misread, schemas
 from harness.errors import ConfigProblem
 from harness.variants import folders, inherited, signature
 
-CHOOSERS = ("task", "experiment")  # which choose options of other groups
-
 
 def of_key(conf: Path, word: str, overrides: Sequence[str]) -> str:
-    """What is said of a common key, of the keys of a block, or of `group.key` as the options have it that `overrides`
-    choose (all of them where they choose none); empty where there is none. Raises ConfigProblem for a key that they
-    do not have."""
+    """What is said of a common key, of the keys of a section, or of `group.key` as its options have it (or those
+    that `overrides` choose); empty where there is none. Raises ConfigProblem for a key that none of them has."""
     group, _, key = word.partition(".")
     return _of_option(group, key, overrides) if group in schemas() and key else _common(conf, word)
 
 
 def _of_option(group: str, key: str, overrides: Sequence[str]) -> str:
     key = key.partition(".")[0]
-    choose = any(o.partition("=")[0] in (group, *CHOOSERS) for o in overrides)
-    picked = [o for o in chosen(group, overrides) if o in options(group)] if choose else []
-    if problem := misread(group, picked or options(group), [key]):
+    chosen = [o.partition("=")[2] for o in overrides if o.startswith(f"{group}=")]
+    picked = [o for o in chosen if o in options(group)] or options(group)
+    if problem := misread(group, picked, [key]):
         raise ConfigProblem(problem)
     found: dict[str, list[str]] = {}  # what is said -> the options that say it
-    for option in picked or options(group):
+    for option in picked:
         if block := _block(own(group, option), key):
             found.setdefault("\n".join(f"  {line}" for line in block), []).append(option)
-    told = [(f"of {group}={', '.join(able)}", block) for block, able in found.items()]
+    pairs = [(f"of {group}={', '.join(able)}", block) for block, able in found.items()]
     common = [line for line in every(group) if line.startswith(f"  {key}:")]
-    told = told or [("of every option", line) for line in common]
-    heads = [fill(f"{group}.KEY=VALUE, {whose}:", subsequent_indent="  ") for whose, _ in told]
-    return "\n\n".join(f"{head}\n\n{block}" for head, (_, block) in zip(heads, told, strict=True))
+    pairs = pairs or [("of every option", line) for line in common]
+    return "\n\n".join(f"{group}.KEY=VALUE, {whose}:\n\n{block}" for whose, block in pairs)
 
 
 def _block(lines: Sequence[str], key: str) -> list[str]:
@@ -56,8 +51,8 @@ def _common(conf: Path, word: str) -> str:
     held = list(takewhile(lambda line: line.startswith("  "), lines[start + 1 :]))
     if not held:
         return "" if inner else lines[start]
-    told = [line.strip() for line in held if not inner or line.strip().startswith(f"{inner}:")]
-    return "\n".join([f"{name}.KEY=VALUE:", "", *(f"  {line}" for line in told)] if told else [])
+    found = [line.strip() for line in held if not inner or line.strip().startswith(f"{inner}:")]
+    return "\n".join([f"{name}.KEY=VALUE:", "", *(f"  {line}" for line in found)] if found else [])
 
 
 def own(group: str, option: str) -> list[str]:
@@ -70,13 +65,13 @@ def own(group: str, option: str) -> list[str]:
     for other in inherited(group, option):
         for line in own(group, other):
             blocks.setdefault(line.partition(":")[0], []).append(line)
-    mine: dict[str, list[str]] = {}
+    given: dict[str, list[str]] = {}
     key = ""
     for line in lines:
         if line and not line.startswith("#"):
             key = line.partition(":")[0] if line[0] not in " -" else key
-            mine.setdefault(key, []).append(line)
-    merged = blocks | mine
+            given.setdefault(key, []).append(line)
+    merged = blocks | given
     return [line for k, b in merged.items() if k not in ("name", "defaults") for line in b]
 
 
@@ -101,6 +96,6 @@ def lines_of(group: str, option: str) -> list[str]:
     return [line for line in path.read_text().splitlines() if "@package" not in line]
 
 
-def said_in(lines: list[str]) -> list[str]:
-    """What the comments at the head of a YAML say."""
+def head_of(lines: list[str]) -> list[str]:
+    """The comments of a YAML."""
     return [line[1:].strip() for line in lines if line.startswith("#")]

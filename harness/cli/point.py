@@ -9,14 +9,14 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness import config
-from harness.config import called
+from harness.config import aliases
 from harness.config.option import UNREAD
 from harness.errors import ConfigProblem, HarnessError
 from harness.snapshot.record import flat
@@ -55,16 +55,6 @@ def params(cfg: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in (held.get("params") or {}).items()}
 
 
-def stays(config: Any) -> None:
-    """Raise ConfigProblem where a job is to leave the directory in which its command was typed."""
-    if config.hydra.job.get("chdir"):
-        raise ConfigProblem(
-            "hydra.job.chdir=true is not possible: runs_dir, out, snapshot and model.path mean a place seen from "
-            "where the command was typed, for every point the same. Leave it out; a run's own folder is "
-            "${hydra:runtime.output_dir}."
-        )
-
-
 def unbegun(folder: Path | None) -> None:
     """Remove the folder of a sweep whose configuration was rejected before any point of it was run."""
     from harness.pipeline import failure
@@ -86,17 +76,17 @@ def closed(folder: Path, encrypted: bool) -> None:
         print(CLEAR.format(shown(folder)), file=sys.stderr, flush=True)
 
 
-def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
+def kept(cfg: Any, folder: Path) -> Any:
     """The outcome of a point that an earlier session finished with this very configuration; None where there
-    is none. swept: the sweep's overrides. Raises ConfigProblem for one that something else than what was typed makes
-    another, an option's file or the environment: it would be run over its own record."""
+    is none. Raises ConfigProblem where something else than what was typed makes it another, an option's file or the
+    environment: it would be run over its own record."""
     from harness.pipeline.finish import Outcome
     from harness.snapshot.result import exit_code
 
     try:
         recorded = json.loads((folder / "record.json").read_text("utf-8"))["config"]
         result = json.loads((folder / "result.json").read_text("utf-8"))
-        wanted = config.typed(cfg, swept)
+        wanted = config.typed(cfg, swept=True)
     except (OSError, ValueError, KeyError, HarnessError):
         return None
     if result["verdict"] == "failed":
@@ -115,8 +105,8 @@ def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:
             one.pop(key, None)
         for key in ("reads", UNREAD):  # which keys may be typed: no run hangs on it
             one.get("task", {}).pop(key, None)
-        if not one.get(called.KEY):  # which older ones have not
-            one.pop(called.KEY, None)
+        if not one.get(aliases.KEY):  # which older ones have not
+            one.pop(aliases.KEY, None)
     return now == recorded
 
 

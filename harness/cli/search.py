@@ -6,7 +6,6 @@ import secrets
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
-from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -66,85 +65,28 @@ def seeded(config: Any) -> int | None:
 
 
 def check(config: Any) -> None:
-    """Raise ConfigProblem for objectives that no point can tell, where there are not as many as the
-    sweeper has directions, for a range in a grid, for one that cannot be drawn from, and for no workers."""
-    if of_grid(config):
-        _check_grid(config)
-    from omegaconf import OmegaConf
-
-    for kind in ("launcher", "sweeper"):
-        if OmegaConf.select(config, f"hydra.{kind}.n_jobs") == 0:
-            raise ConfigProblem(
-                f"hydra.{kind}.n_jobs=0 runs nothing: give how many points run at once."
-            )
+    """Raise ConfigProblem for objectives that no point has, where there are not as many as the sweeper has directions,
+    and for a grid without a point."""
     wanted = [str(name) for name in config.report.get("objectives") or []]
     for name in wanted:
         if said := _unknown(name, EVALUATED if config.task.name == "evaluate" else FIGURES):
             raise ConfigProblem(f"report.objectives: {name} is no figure of a point. {said}")
-    if of(config) and (number := trials(config)) is not None and number < 1:
-        raise ConfigProblem(f"hydra.sweeper.n_trials={number} is no search: give 1 or more.")
-    ways = _ways(config.hydra.sweeper.get("direction")) if of(config) else []
+    if of_grid(config):
+        for override in point.typed(config):
+            if jobs([override]) == 0:
+                raise ConfigProblem(f"{override} gives no point: it has no value.")
+    if not of(config):
+        return
+    ways = _ways(config.hydra.sweeper.get("direction"))
     for word in ways:
         if word not in WAYS:
             raise ConfigProblem(f"hydra.sweeper.direction: {word} is neither {' nor '.join(WAYS)}.")
-    if of(config) and (storage := config.hydra.sweeper.get("storage")) is not None:
-        _check_storage(str(storage))
-    if of(config) and len(wanted) != (many := len(ways)):
+    if len(wanted) != len(ways):
         raise ConfigProblem(
-            f"the search has {many} of hydra.sweeper.direction and {len(wanted)} of report.objectives: "
+            f"the search has {len(ways)} of hydra.sweeper.direction and {len(wanted)} of report.objectives: "
             "each needs one of the other, as in 'report.objectives=[metrics.kl_mean,size.kv_bytes]' "
             "'hydra.sweeper.direction=[minimize,minimize]'."
         )
-    if of(config):
-        _check_drawn(config)
-
-
-def _check_drawn(config: Any) -> None:
-    """Raise ConfigProblem for a range that the sampler of a search cannot draw from. That Optuna ends a range at its
-    last step is what a range says."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    for override in OverridesParser.create().parse_overrides([*point.swept(config)]):
-        if not override.is_sweep_override():
-            continue
-        from hydra_plugins.hydra_optuna_sweeper import _impl
-
-        typed = override.input_line
-        if _walks(config) and override.is_interval_sweep():
-            raise ConfigProblem(
-                f"{typed} is a range to draw from, and hydra/sweeper/sampler=grid needs values: {_values(override)}"
-            )
-        value: Any = override.value()
-        if override.is_interval_sweep() and value.start > value.end:
-            raise ConfigProblem(
-                f"{typed} begins above its end: give the smaller number first, interval({value.end},{value.start})."
-            )
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                _impl.create_optuna_distribution_from_override(override)
-        except (ValueError, AssertionError, NotImplementedError) as problem:
-            raise ConfigProblem(f"{typed} cannot be drawn from: {problem}") from None
-
-
-def _check_storage(storage: str) -> None:
-    """Raise ConfigProblem where Optuna can use no database, as the last version that Hydra's sweeper takes cannot
-    with SQLAlchemy 2: tried on one of its own."""
-    from tempfile import TemporaryDirectory
-
-    import optuna
-
-    if storage.startswith("redis"):
-        return
-    try:
-        with TemporaryDirectory() as place:
-            optuna.storages.get_storage(f"sqlite:///{place}/study.db")
-    except Exception as problem:  # of whichever of the two; today an AssertionError
-        versions = " and ".join(f"{name} {version(name)}" for name in ("optuna", "SQLAlchemy"))
-        raise ConfigProblem(
-            f"hydra.sweeper.storage={storage}: {versions} keep no study in a database together "
-            f"({type(problem).__name__}). Leave it out: the points are the storage, and `-m resume=DIR` goes on with a search that was interrupted."
-        ) from None
 
 
 def answer(folder: Path, wanted: list[str]) -> Any:
@@ -190,30 +132,6 @@ def _ways(direction: Any) -> list[str]:
     single = isinstance(direction, str) or not isinstance(direction, Iterable)
     several = [direction or "minimize"] if single else direction
     return [str(getattr(way, "name", way)) for way in several]
-
-
-def _check_grid(config: Any) -> None:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
-
-    typed = list(map(str, OmegaConf.to_container(config.hydra.overrides.task, resolve=False)))
-    for override in OverridesParser.create().parse_overrides(typed):
-        if override.is_sweep_override() and jobs([override.input_line]) == 0:
-            raise ConfigProblem(f"{override.input_line} gives no point: it has no value.")
-        if override.is_interval_sweep():
-            raise ConfigProblem(
-                f"{override.input_line} is a range to draw from, and a grid needs values: {_values(override)}. "
-                "Drawn from it is with hydra/sweeper=optuna."
-            )
-
-
-def _values(override: Any) -> str:
-    """Three values of the interval that `override` draws from, as a grid takes them."""
-    low, high = override.value().start, override.value().end
-    middle = (low + high) / 2
-    if low == int(low) and high == int(high):
-        middle = int(middle)
-    return f"{override.key_or_group}={low:g},{middle:g},{high:g}"
 
 
 def _unknown(name: str, figures: dict[str, tuple[str, ...]]) -> str:

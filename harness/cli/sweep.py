@@ -18,7 +18,7 @@ from typing import Any
 from harness import config, interrupt, process
 from harness.cli import lines, point, remote, resume, search, slurm
 from harness.cli.done import failed, finished, sealed, written
-from harness.config import called, jobs
+from harness.config import aliases, check_typed, jobs
 from harness.config.launched import primary_of
 from harness.config.literal import spelled
 from harness.errors import ConfigProblem, DiskFull, HarnessError, disk_is_full, printable
@@ -64,6 +64,15 @@ def _unbegun() -> Iterator[None]:
         raise Unbegun(str(problem)) from None
 
 
+def _stays(config: Any) -> None:
+    """Raise ConfigProblem where a job is to leave the directory in which its command was typed."""
+    if config.hydra.job.get("chdir"):
+        raise ConfigProblem(
+            "hydra.job.chdir=true is not possible: runs_dir, out, snapshot and model.path mean a place seen from "
+            "where the command was typed. A run's own folder is ${hydra:runtime.output_dir}."
+        )
+
+
 class Watch:
     """Hydra's callback: where the sweep is, and which job comes next. One per process."""
 
@@ -96,19 +105,18 @@ class Watch:
     def on_multirun_start(self, config: Any, **_: Any) -> None:
         from omegaconf.errors import OmegaConfBaseException
 
-        from harness.cli.composition import check_finished, compose_once
+        from harness.cli.composition import compose_once
 
         try:
             folder = Path(str(config.hydra.sweep.dir)).absolute()
         except OmegaConfBaseException:
             return  # Hydra says it once more, and we once
         with _unbegun():
-            point.stays(config)
+            _stays(config)
             search.check(config)
             resume.check_place(folder, "hydra.sweep.dir")
             varied = None if search.of(config) else point.params(config)
             resume.check(folder, point.typed(config), varied, config.runs_dir)
-            check_finished(config, folder)
         Watch.keep = resume.keep(folder, point.typed(config))
         Watch.folder, Watch.began = folder, time.time()
         Watch.done, Watch.failed = {}, failed(folder)
@@ -145,13 +153,14 @@ class Watch:
             folder = Path(str(config.hydra.run.dir)).absolute()
             Watch.job, Watch.fresh = (folder, False, []), not folder.exists()
             with _unbegun():
-                point.stays(config)
+                _stays(config)
+                check_typed(point.typed(config), config.hydra.runtime.choices)
                 resume.check_place(folder, "hydra.run.dir")
                 resume.check_apart(folder)
                 resume.check_run(folder, point.typed(config), primary_of(config.hydra))
-            if idle := ", ".join(point.params(config)):
+            if keys := ", ".join(point.params(config)):
                 print(
-                    f"note: {idle} would be varied by this configuration with -m; this is one run",
+                    f"note: this config sweeps {keys}; add -m to run the sweep (running a single point now)",
                     file=sys.stderr,
                 )
 
@@ -196,16 +205,20 @@ class Job:
 
         from harness.task import dispatch
 
-        cfg = called.told(cfg, HydraConfig.get().runtime.choices)
+        cfg = aliases.applied(cfg, HydraConfig.get().runtime.choices)
         wanted = list(cfg.get("report", {}).get("objectives") or [])
-        if sweep:  # a search may come to one folder twice, and only its points say so
+        if sweep:  # two points may be given one folder, and only they say so
+            if folder.parent != Watch.folder:
+                raise ConfigProblem(
+                    f"hydra.sweep.subdir puts a point in {folder}: give a name without '/', a folder right below the sweep's."
+                )
             resume.check_run(folder, overrides, primary_of(HydraConfig.get()))
-        if sweep and (kept := point.kept(cfg, folder, Watch.overrides)):
+        if sweep and (kept := point.kept(cfg, folder)):
             return search.answer(folder, wanted) if wanted else kept
         point.of_point(cfg, folder)
         start = time.perf_counter()
         with _present(overrides) if sweep else nullcontext() as passing:
-            settings = partial(config.typed, cfg, Watch.overrides)
+            settings = partial(config.typed, cfg, swept=sweep)
             outcome = dispatch(settings, folder, sweep, Watch.fresh, passing)
         self.outcomes.append(outcome)
         if sweep:

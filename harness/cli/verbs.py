@@ -4,11 +4,10 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 
-from harness.cli import completion as shells
 from harness.errors import ConfigProblem, suggestion
 
+DASHBOARD = ("run", "runs_dir", "track.uri", "track.experiment", "port")
 REPORTED = ("torch", "transformers", "hydra-core", "mlflow", "numba")
 
 
@@ -25,7 +24,7 @@ def dashboard(argv: list[str]) -> int:
 
     example: python -m harness dashboard port=5001
     """
-    known = {key: f"--{re.sub('[._]', '-', key)}" for key in shells.DASHBOARD}
+    known = {key: f"--{re.sub('[._]', '-', key)}" for key in DASHBOARD}
     pairs = [argument.partition("=") for argument in argv]
     for key, equals, _ in pairs:
         if key not in known or not equals:
@@ -38,48 +37,10 @@ def dashboard(argv: list[str]) -> int:
     return 0
 
 
-def completion(argv: list[str]) -> int:
-    """harness completion [install] [bash, zsh or fish]
-
-    Print the script that has the shell complete `harness`: groups, options, keys and flags, those of
-    --config-dir too. `install` writes it where the shell looks for it from its next start on: one
-    file below $XDG_DATA_HOME (default ~/.local/share), whose path is printed; delete that file to
-    undo it. Without a name: the shell of $SHELL.
-
-    example: python -m harness completion bash
-    example: python -m harness completion install
-    """
-    print(shells.run(argv))
-    return 0
+VERBS: dict[str, Callable[[list[str]], int]] = {"dashboard": dashboard}
 
 
-def complete(argv: list[str]) -> int:
-    """harness complete LINE
-
-    What the last word of a command line may become, one per line: the shell asks this.
-
-    example: python -m harness complete 'harness cache=ma'
-    """
-    print("\n".join(shells.candidates(argv[0] if argv else "")))
-    return 0
-
-
-VERBS: dict[str, Callable[[list[str]], int]] = {
-    "dashboard": dashboard,
-    "completion": completion,
-    "complete": complete,
-}
-
-
-def check(argv: list[str]) -> None:
-    """Raise ConfigProblem for a first word that is nearly one of `VERBS`."""
-    word = argv[0] if argv else "-"
-    near = get_close_matches(word, VERBS, n=1, cutoff=0.75)
-    if near and word not in VERBS and not word.startswith("-"):
-        raise ConfigProblem(f"'{word}' is not key=value. Did you mean {near[0]}?")
-
-
-def described(word: str) -> str:
+def help(word: str) -> str:
     """The help of a word."""
     return f"usage: {inspect.getdoc(VERBS[word])}"
 

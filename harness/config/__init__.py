@@ -1,12 +1,11 @@
 """The typed configuration: `schema` declares it, `compose` builds and checks it."""
 
-from harness.config.choice import check_typed, chosen, unheeded
-from harness.config.compose import check_keys, register, typed
+from harness.config.choice import check_typed, unheeded
+from harness.config.compose import check_keys, register, typed, unread_keys
 from harness.config.explain import explain
-from harness.config.grid import jobs, once, repeated
+from harness.config.grid import jobs
 from harness.config.key import at_least, one_of, within
 from harness.config.option import completed, option, readable, shared, sibling
-from harness.config.own import check_files
 from harness.config.sampling import SamplingConfig
 from harness.config.schema import (
     DTYPES,
@@ -52,28 +51,25 @@ __all__ = [
     "TokenizerConfig",
     "TrackConfig",
     "at_least",
-    "check_files",
     "check_keys",
     "check_typed",
-    "chosen",
     "completed",
     "composed",
     "conf_dir",
     "explain",
     "jobs",
-    "once",
     "one_of",
     "option",
     "options",
     "readable",
     "recorded",
     "register",
-    "repeated",
     "settled",
     "shared",
     "sibling",
     "typed",
     "unheeded",
+    "unread_keys",
     "values",
     "within",
     "written",

@@ -1,20 +1,18 @@
-"""From YAML and overrides to a checked `Config`; composition errors as one plain message.
+"""From YAML and overrides to a checked `Config`.
 
-Only here and in `__main__` are hydra and omegaconf known, and only inside functions.
+Only in this room, in `cli` and in `__main__` are hydra and omegaconf known, and only inside functions.
 """
 
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
 from harness import keys, variants
-from harness.config import called, culprit, tracking
-from harness.config.choice import chosen
-from harness.config.key import WHOLE, ungiven, unset, wanted
+from harness.config import aliases, tracking
+from harness.config.explain import holder, one_line
 from harness.config.literal import decode_literal, plain
 from harness.config.option import (
     UNREAD,
@@ -26,7 +24,8 @@ from harness.config.option import (
     shared,
     unasked,
 )
-from harness.config.schema import KEYS, Config
+from harness.config.schema import Config
+from harness.config.unknown import unknown_key
 from harness.errors import ConfigProblem, suggestion
 
 
@@ -100,66 +99,98 @@ def _register_plugins() -> None:
             ConfigStore.instance().store(group=group, name=name, node=node)
 
 
-def typed(cfg: Any, swept: Sequence[str] = (), record: bool = False) -> Config:
+def typed(cfg: Any, swept: bool = False, record: bool = False) -> Config:
     """Turn a composed DictConfig into a checked `Config`; a key that nothing reads is an error.
 
-    swept: the overrides of the sweep that this is a point of: a key that one of its options reads is
-    no mistake where another does not. record: keys that nothing reads are left out.
+    swept: it is a point of a sweep, whose other points may read what this one does not. record: the same of a
+    record, of which nothing is looked up outside.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    written = OmegaConf.to_container(cfg, resolve=False)
-    kinds = check_keys(written, swept, record)
+    written: Any = OmegaConf.to_container(cfg, resolve=False)
+    kinds = check_keys(written, lenient=swept or record)
     try:
         for key in () if record else sorted(OmegaConf.missing_keys(cfg)):
-            raise ConfigProblem(ungiven(f"{key}=???"))
+            raise ConfigProblem(f"{key}=???: a value must be given.")
         checked: Any = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), written))
     except OmegaConfBaseException as problem:
-        if not record and (said := culprit.reference(str(problem))):
-            raise ConfigProblem(said) from problem
-        key = getattr(problem, "full_key", None) or "a key"
-        first = str(problem).splitlines()[0]
-        setting = key
-        if of := re.match(r"While dereferencing interpolation '(.+)': Value '(.*?)' ", first):
-            setting = f"{key}={of[2]} (which is {of[1]})"
-        elif "." in key and not unset(first):
-            value = OmegaConf.select(cfg, key)
-            setting = key if value is None else f"{key}={value}"
-        said = (
-            f" is not possible: give {meant}.{culprit.in_brackets(setting)}"
-            if (meant := wanted(first))
-            else f": {unset(first) or first}"
-        )
         raise ConfigProblem(
-            ("" if record else culprit.giver(setting)) + setting + said
+            ("" if record else _where(problem)) + _valued(cfg, problem)
         ) from problem
     for block in (checked, checked.prompt, checked.model):
         for key in (f.name for f in fields(block) if isinstance(getattr(block, f.name), str)):
             setattr(block, key, plain(getattr(block, key)))
-    called.check(checked.called)
+    aliases.check(checked.called)
     if not record:
         tracking.check(checked.track)
-    if not record and (unread := unasked(checked, chosen("task", swept) if swept else ())):
-        raise ConfigProblem(unread)
+    if not (record or swept) and (text := unasked(checked)):
+        raise ConfigProblem(text)
     return checked
 
 
-def check_keys(
-    written: dict[str, Any], swept: Sequence[str] = (), record: bool = False
-) -> dict[str, type]:
-    """The dataclass of each group's chosen option. Raises ConfigProblem for a key that nothing reads. written: a
-    composed configuration as plain values, its groups are left with what their options read. Others as of
-    `typed`."""
-    kinds = {}
+def _where(problem: Any) -> str:
+    return holder(str(getattr(problem, "full_key", "") or ""))
+
+
+def _valued(cfg: Any, problem: Any) -> str:
+    """What OmegaConf says of a value, after `KEY=VALUE`."""
+    key = str(getattr(problem, "full_key", "") or "")
+    node: Any = cfg
+    for part in key.split(".") if key else ():
+        node = node._get_node(part) if hasattr(node, "_get_node") else None
+    value = getattr(node, "_value", lambda: None)()
+    text = one_line(problem).removeprefix(f"{key}: ")
+    if isinstance(value, str | int | float) and key:
+        return f"{key}={value}: {text}"
+    return f"{key}: {text}" if key else text
+
+
+def check_keys(written: dict[str, Any], lenient: bool = False) -> dict[str, type]:
+    """The dataclass of each group's chosen option. Raises ConfigProblem for a key that nothing reads, unless it is
+    `lenient`, of a group. written: a composed configuration as plain values; its groups are left with what their
+    options read."""
+    for problem in () if lenient else unread_keys(written).values():
+        raise ConfigProblem(problem)
     _reject_unknown(written, Config, "")
+    kinds = {}
     for group in schemas():
         node = written.get(group)
         if not isinstance(node, dict):
             continue
-        node = written[group] = _read_by(group, node, swept, record)
-        kinds[group] = schema_of(group, str(node.get("name")), node)
+        name = str(node.get("name"))
+        if name in variants.options(group):  # or, as in a sweep's workers, the node is all there is
+            node = {k: v for k, v in node.items() if k in readable(group, name)}
+        node = written[group] = {k: v for k, v in node.items() if k != UNREAD}
+        kinds[group] = schema_of(group, name, node)
     return kinds
+
+
+def unread_keys(written: Mapping[str, Any]) -> dict[str, str]:
+    """By its key, why no option reads what a group of `written`, a composed configuration, holds. Defaults of the
+    group do not count."""
+    found = {}
+    for group in schemas():
+        node = written.get(group)
+        if isinstance(node, str):
+            found[group] = (
+                f"{holder(group)}{group} is '{node}': an option is chosen among the defaults, "
+                f"`override /{group}: {node}`."
+            )
+        if not isinstance(node, dict):
+            continue
+        name = str(node.get("name"))
+        if name not in variants.options(group):
+            if problem := _misnamed(group, node):
+                found[f"{group}.name"] = problem
+            continue
+        reads, usual = {*readable(group, name), UNREAD}, shared(group)
+        for key, value in node.items():
+            if key not in reads and not (key in usual and value == usual[key]):
+                found[f"{group}.{key}"] = (
+                    f"{holder(f'{group}.{key}')}{misread(group, [name], [key])}"
+                )
+    return found
 
 
 @cache
@@ -173,39 +204,18 @@ def _schema(**kinds: type) -> Any:
     return schema
 
 
-def _read_by(
-    group: str, node: dict[str, Any], swept: Sequence[str], record: bool
-) -> dict[str, Any]:
-    """`node` without what its option does not read: defaults of the group, and keys for the others
-    of a sweep. Raises ConfigProblem for any other."""
-    name, node = str(node.get("name")), {k: v for k, v in node.items() if k != UNREAD}
-    if name not in variants.options(group):
-        if not record and (problem := _misnamed(group, node)):
-            raise ConfigProblem(problem)
-        return node  # its YAML is not there, as in a sweep's workers: the node is all there is
-    reads, usual = readable(group, name), shared(group)
-    strange = [k for k, v in node.items() if k not in reads and not (k in usual and v == usual[k])]
-    if strange and not record:
-        several = {name, *chosen(group, swept)} if swept else {name}
-        for key in strange:
-            if problem := misread(group, [name, *sorted(several - {name})], [key]):
-                raise ConfigProblem(f"{culprit.setter(f'{group}.{key}')}{problem}")
-    return {k: v for k, v in node.items() if k in reads}
-
-
-def _misnamed(group: str, node: dict[str, Any]) -> str | None:
+def _misnamed(group: str, node: Mapping[str, Any]) -> str | None:
     """What is wrong where the `name` of a chosen option is none of the group's; None where it may be one."""
-    every, name = variants.sound(group), node.get("name")
-    wrong = [o for o in every if variants.signature(group, o).get("name") == name]
-    if not name:  # one that inherits has another's
-        wrong = [o for o in wrong if not variants.inherited(group, o) and {*variants.own(group, o)} <= {*node}]  # fmt: skip
-    if wrong:
-        typed = chosen(group, sys.argv[1:])
-        return variants.misnamed(group, min(wrong, key=lambda option: option not in typed))
-    if variants.TARGET in node and name:
-        return None
+    name = node.get("name")
     if not name:
-        return f"no option of {group} is chosen: {group}=OPTION. {WHOLE}"
+        return f"no option of {group} is chosen: {group}=OPTION. Its YAML needs a `name`, that of its file."
+    files = [o for o in variants.sound(group) if variants.signature(group, o).get("name") == name]
+    if files:
+        option = min(files, key=lambda option: f"{group}={option}" not in sys.argv)
+        path = variants.written(group, option)
+        return f"{group}={option}: {path} says name: {name}. Write name: {option}, as the file is called."
+    if variants.TARGET in node:
+        return None
     return f"{group}.name={name} is not an option.{suggestion(str(name), variants.options(group))}"
 
 
@@ -213,14 +223,9 @@ def _reject_unknown(node: dict[str, Any], schema: type, prefix: str) -> None:
     known = {f.name: f.type for f in fields(schema)}
     for key, value in node.items():
         if key not in known:
-            near = suggestion(key, [k for k in known if prefix or k in KEYS])
-            raise ConfigProblem(f"'{prefix}{key}' is not a key of the configuration.{near}")
+            raise ConfigProblem(unknown_key(f"{prefix}{key}"))
         inner = known[key]
-        grouped = not prefix and key in schemas()
-        if (
-            not grouped
-            and isinstance(inner, type)
-            and is_dataclass(inner)
-            and isinstance(value, dict)
-        ):
+        if not (isinstance(inner, type) and is_dataclass(inner) and isinstance(value, dict)):
+            continue
+        if prefix or key not in schemas():
             _reject_unknown(value, inner, f"{prefix}{key}.")

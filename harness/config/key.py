@@ -1,6 +1,5 @@
 """What a schema says about one key: who reads it, and which values it may have."""
 
-import re
 from dataclasses import field
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -21,43 +20,6 @@ CHOICES = {  # of keys that are one of a few words
     "restore.device": ("auto", "cpu", "cuda"),
     "restore.verify": ("digest", "identity", "proof"),
 }
-_WANTED = {  # words of omegaconf's about a value of the wrong type
-    "could not be converted to Integer": "a whole number",
-    "could not be converted to Float": "a number",
-    "is not a valid bool": "true or false",
-    "is not a ListConfig": "a list: [a,b]",
-    "is not Optional": "a value, or leave it out",
-    "Incompatible value 'None'": "a value, or leave it out",
-}
-
-WHOLE = "The defaults of a primary config begin with `config` and end with `_self_`: `defaults: [config, _self_]`."
-
-
-def wanted(said: str) -> str:
-    """What kind of value a type error of omegaconf's asks for, in words; empty for another error."""
-    return next((meant for sign, meant in _WANTED.items() if sign in said), "")
-
-
-def unset(said: str) -> str:
-    """What to do about what an error of omegaconf's misses, an environment variable or a key that another one
-    names; empty for another error."""
-    if "missing mandatory value: name" in said:
-        return f"no file gives it a value. {WHOLE}"
-    if key := re.search(r"Interpolation key '(.+?)' not found", said):
-        return f"${{{key[1]}}} names no key of the configuration; `--cfg job` shows all of them."
-    name = re.search(r"Environment variable '(.+?)' not found", said)
-    if name is None:
-        return ""
-    return (
-        f"there is no environment variable {name[1]}. Set it, or say what holds without it: "
-        f"${{oc.env:{name[1]},VALUE}}"
-    )
-
-
-def ungiven(setting: str) -> str:
-    """What to do about `KEY=???`, typed or in a file."""
-    key = setting.partition("=")[0]
-    return f"{setting}: `???` stands for a value that must be given: {key.lstrip('+')}=VALUE."
 
 
 def one_of(key: str, value: Any, known: tuple[str, ...] = ()) -> None:

@@ -70,30 +70,6 @@ def _several(value: str) -> list[str]:
     return [_ESCAPED.sub(lambda m: m[0][: len(m[0]) // 2], one.strip()[1:-1]) for one in each]
 
 
-def _inside(value: str) -> str:
-    """The text of a value that is one text in quotes; empty of any other."""
-    each = [] if _CHOICE.fullmatch(value) else _several(value)
-    return each[0] if len(each) == 1 and each != [value] else ""
-
-
-def unquoted(argument: str) -> str:
-    """What to say of an argument of a sweep whose one text is in quotes; empty of any other."""
-    key, _, value = argument.partition("=")
-    if key.lstrip("+") not in TEXTS or not _inside(value):
-        return ""
-    kept = shlex.quote(f"{key}=choice({listed(value)})")
-    return f"{key} is read without its quotes, as each text of a sweep is; with them: {kept}"
-
-
-def unswept(text: str | None) -> str:
-    """What to say of a single run whose text looks like several, or like one in quotes; empty where it does not."""
-    if text and (inside := _inside(text)):
-        return f"the quotes are part of the text; without them: {shlex.quote(f'text={inside}')}"
-    if not text or _several(text) == [text]:
-        return ""
-    return "this is one text, quotes and commas included; with -m its parts are several"
-
-
 def decode_literal(encoded: str) -> str:
     """Inverse of `quoted`; registered as the `literal` resolver.
 

@@ -19,11 +19,6 @@ from harness.errors import ConfigProblem, suggestion
 
 NAMES = ("name", variants.TARGET)
 HIDDEN = (*NAMES, "reads")  # what a YAML says, and nobody types
-ELSEWHERE = {  # what the library calls otherwise
-    "max_new_tokens": " How many tokens are generated, steps=N says.",
-    "stop_strings": " Texts that end it: stop=[TEXT].",
-    "do_sample": " Whether tokens are drawn says the option: sampling=sample, or greedy.",
-}
 UNREAD = "unread"  # in a task's YAML: what is told when it is typed; no key of the configuration
 
 
@@ -116,48 +111,41 @@ def misread(group: str, chosen: Iterable[str], keys: Iterable[str]) -> str | Non
         if able:
             misses = " or ".join(f"{group}={o}" for o in chosen)
             return f"{group}.{key} is not read by {misses}: {readers(group, able)}"
-        near = ELSEWHERE.get(key) or _nearest(group, chosen[0], key, reads)
+        near = _nearest(group, chosen[0], key, reads)
         return f"'{group}.{key}' is not a key of the configuration.{near}"
     return None
 
 
 def _nearest(group: str, chosen: str, key: str, reads: Iterable[str]) -> str:
-    """The key that was probably meant: one that the chosen option `reads`, else one of another's, which is named."""
+    """The key that was probably meant: one that the chosen option `reads`, a common one, or another option's."""
     if key in {f.name for f in fields(Config)} - schemas().keys():
         return f" Did you mean '{key}'? It stands by itself: {key}=..."
-    mine = {*reads} - {*HIDDEN}
-    able = {k: o for o in reversed(variants.sound(group)) for k in readable(group, o) - {*HIDDEN}}
-    near = suggestion(key, [*sorted(mine), *sorted(able.keys() - mine)])
-    if "Did you mean" not in near:
-        alone = variants.signature(group, chosen).get("reads") if not mine else None
-        none = (
-            f" {group}={chosen} has no key of its own"
-            + f"; it reads {', '.join(alone or ())}" * bool(alone)
-        )
-        return suggestion(key, sorted(mine)) if mine else f"{none}."
-    (meant,) = (k for k in {*mine, *able} if f"'{k}'" in near)
-    whose = "" if meant in mine else f", which {group}={able[meant]} reads"
-    return f" Did you mean '{group}.{meant}'{whose}?"
+    own = sorted({*reads} - {*HIDDEN})
+    if "Did you mean" in (near := suggestion(key, own)):
+        return near.replace("mean '", f"mean '{group}.")
+    others = {k: o for o in variants.sound(group) for k in readable(group, o) - {*HIDDEN}}
+    if "Did you mean" in (other := suggestion(key, sorted(others))):
+        (meant,) = (k for k in others if f"'{k}'" in other)
+        return f" Did you mean '{group}.{meant}', which {group}={others[meant]} reads?"
+    return near if own else f" {group}={chosen} has no key of its own."
 
 
-def unasked(cfg: Config, tasks: Iterable[str] = ()) -> str | None:
-    """What is wrong when `cfg` gives a common key that neither its task nor one of `tasks` reads."""
-    chosen = [cfg.task.name, *(t for t in tasks if t != cfg.task.name)]
-    reads = {key for task in chosen for key in variants.signature("task", task).get("reads", [])}
+def unasked(cfg: Config) -> str | None:
+    """What is wrong when `cfg` gives a common key that its task does not read."""
+    reads = variants.signature("task", cfg.task.name).get("reads", [])
     for f in fields(cfg):
-        if f.name not in cfg.ASKED or f.name in reads or getattr(cfg, f.name) == _default(f):
-            continue
-        able = [t for t in variants.sound("task")
-                if f.name in variants.signature("task", t).get("reads", [])]  # fmt: skip
         value = getattr(cfg, f.name)
+        if f.name not in cfg.ASKED or f.name in reads or value == _default(f):
+            continue
         setting = f"{f.name}={str(value).lower() if isinstance(value, bool) else value}"
-        if f.name == "compact" and "out" in reads:
-            return (
-                f"{setting} is not read by task={cfg.task.name}: it makes a snapshot that is there self-contained "
-                "(task=save). For the one that this task writes: save.compact=true."
-            )
-        return f"{setting} is not read by task={cfg.task.name}: {readers('task', able)}"
+        return f"{setting} is not read by task={cfg.task.name}: {readers('task', askers(f.name))}"
     return None
+
+
+def askers(key: str) -> list[str]:
+    """The tasks that read a common key."""
+    known = variants.sound("task")
+    return [t for t in known if key in variants.signature("task", t).get("reads", [])]
 
 
 def readers(group: str, able: list[str]) -> str:

@@ -1,26 +1,18 @@
-"""What a job is to read, where it is to write and how far it is to go: what cannot be is told before anything heavy
-is imported."""
+"""Paths that a job reads and writes, checked before anything heavy is imported."""
 
 import json
 import os
-import sys
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from harness import machine
 from harness.config import moved, utf8
-from harness.config.schema import Config, ModelConfig
+from harness.config.schema import Config
 from harness.errors import ConfigProblem, InputProblem, printable
-from harness.foreign import read_json
 
 FOLDERS, FILES = ("snapshot", "a", "b"), ("foreign", "prompt.path", "model.path")
 CALLED = {"foreign": "from"}
-ASSETS = (
-    Path(__file__).resolve().parents[1] / "model" / "assets"
-)  # a shipped model's folder has its name
-CONTINUING = ("experiment", "resume", "evaluate")  # tasks whose `steps` follow what was read
 SAVED = "a directory written by task=save."
 NEEDED = {  # keys without which a task has nothing to do, and how it says so
     **dict.fromkeys(
@@ -35,14 +27,11 @@ NO_CONFIG = (
     "is not a save_pretrained directory: it has no config.json. Give the folder that holds config.json and the "
     "weights, or a GGUF file."
 )
-DRIVERS = ("/dev/kfd", "/dev/nvhost-gpu", "/dev/nvmap")  # of AMD, and of boards
-POSITIONS = ("max_position_embeddings", "n_positions")  # as a model's config.json calls them
 
 
 def check(cfg: Config) -> None:
-    """Raise InputProblem for a local path that names nothing, a model's that is a file of another kind, an empty
-    text, a key that the task cannot do without, an `out=` that nothing can be written to or that holds a snapshot, a
-    GPU where no driver is, and more steps than the model has positions. What else lies there, who reads it finds out; how long a prompt is, and so whether a budget is within it, only its tokens say."""
+    """Raise InputProblem for a path that names nothing, or a file of another kind, for an empty text, for a key that
+    the task cannot do without, and for an `out=` that cannot be written."""
     if cfg.text == "" and "text" in cfg.task.reads and not cfg.snapshot:
         raise InputProblem("text= is empty: there is nothing to read. Give at least one word.")
     if cfg.model.path and _no_model(moved.place(cfg.model.path)):
@@ -54,8 +43,6 @@ def check(cfg: Config) -> None:
         raise InputProblem(f"model.path={cfg.model.path} {NO_CONFIG}")
     _check_needed(cfg)
     _check_out(cfg)
-    _check_device(cfg)
-    _check_steps(cfg)
     for key in (*FOLDERS, *FILES):
         group, _, inner = key.rpartition(".")
         path = getattr(getattr(cfg, group) if group else cfg, inner, None)
@@ -73,7 +60,6 @@ def check(cfg: Config) -> None:
         meant = near(Path(path), key in FOLDERS) or " Check the path."
         raise InputProblem(f"{CALLED.get(key, key)}={path}: there is no such {what}.{meant}")
     _check_prompt(cfg)
-    _check_at(cfg)
 
 
 def near(path: Path, folder: bool = True) -> str:
@@ -116,19 +102,6 @@ def no_place(at: int, tokens: int) -> InputProblem:
     )
 
 
-def _check_at(cfg: Config) -> None:
-    """Raise InputProblem for a place that the snapshot's manifest, which is verified later, does not have."""
-    if cfg.at is None or not cfg.snapshot or "at" not in cfg.task.reads:
-        return
-    try:
-        manifest = Path(cfg.snapshot).expanduser() / "manifest.json"
-        tokens = json.loads(manifest.read_text("utf-8"))["tokens"]
-    except (OSError, ValueError, LookupError, TypeError):  # who reads it finds out
-        return
-    if type(tokens) is int and not 1 <= cfg.at <= tokens:
-        raise no_place(cfg.at, tokens)
-
-
 def _no_model(path: Path) -> bool:
     """Whether a file lies there that can be read and is no GGUF file, by its first bytes."""
     try:
@@ -148,17 +121,6 @@ def _check_needed(cfg: Config) -> None:
     keys, words = NEEDED.get(cfg.task.name, ((), ""))
     if not all(getattr(cfg, key) for key in keys):
         raise InputProblem(f"task={cfg.task.name} needs {words}")
-
-
-def _check_device(cfg: Config) -> None:
-    """Raise InputProblem for a GPU that is asked for by name where no driver of any is there."""
-    asked = next((d for d in (cfg.device, cfg.restore.device or "") if d.startswith("cuda")), "")
-    here = machine.nvidia() or any(map(os.path.exists, DRIVERS))
-    if asked and sys.platform == "linux" and not here:
-        key = "device" if asked == cfg.device else "restore.device"
-        raise InputProblem(
-            f"{key}={asked}: this machine has no usable CUDA device. Use {key}=cpu{' or device=auto' * (key == 'device')}."
-        )
 
 
 def _occupied(target: Path) -> bool:
@@ -186,30 +148,3 @@ def _check_out(cfg: Config) -> None:
     raise InputProblem(
         f"out={cfg.out} cannot be written to: {above} takes no files of yours. Give a folder that does."
     )
-
-
-def _check_steps(cfg: Config) -> None:
-    """Raise InputProblem where the steps alone, whatever is read before them, leave the model's positions."""
-    limit = _positions(cfg.model) if cfg.task.name in CONTINUING else None
-    if limit is not None and cfg.steps >= limit:
-        raise InputProblem(
-            f"steps={cfg.steps} and what is read before them do not fit: this model has {limit} positions. Give "
-            "fewer (steps=N)."
-        )
-
-
-def _positions(model: ModelConfig) -> int | None:
-    """Positions the model was built for, as far as its configuration lies here and says so."""
-    declared: Any = model.config if model.architecture else None
-    if declared is None:
-        folder = moved.place(model.path) if model.path else ASSETS / str(model.id)
-        try:
-            declared = read_json(folder / "config.json")
-        except (OSError, ValueError):  # who loads it finds out
-            return None
-    if not isinstance(declared, dict):
-        return None
-    inner = declared.get("text_config")
-    known = inner if isinstance(inner, dict) else declared
-    found = next((known[key] for key in POSITIONS if key in known), None)
-    return found if type(found) is int else None

@@ -251,7 +251,7 @@ class Config:
     decrypt: str | None = None
     compact: bool = False  # task=save snapshot=DIR: write it again without references to others
     runs_dir: str = "runs"
-    called: dict[str, str] = field(default_factory=dict)  # see `called.py`
+    called: dict[str, str] = field(default_factory=dict)  # see `aliases.py`
     restore: RestoreConfig = field(default_factory=RestoreConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
     plugins: PluginsConfig = field(default_factory=PluginsConfig)

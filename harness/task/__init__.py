@@ -12,7 +12,6 @@ from typing import Any
 from harness import blame, extras, interrupt, variants
 from harness.config import options as task_options
 from harness.config import tracking
-from harness.config.literal import unswept
 from harness.config.place import check as check_places
 from harness.errors import ConfigProblem, HarnessError, TooLong, disk_is_full, suggestion
 from harness.pipeline import failure
@@ -70,8 +69,6 @@ def dispatch(
         if not sweep and (folder / "result.json").is_file():
             say.note(f"{shown(folder)} has this run already; its record is replaced")
         _log_to(folder)
-        if not sweep and (said := unswept(cfg.text) or unswept(cfg.prompt.text)):
-            say.note(said)
         where = tracking.told(cfg.track.name, cfg.track.uri, cfg.track.experiment)
         if where and cfg.task.name not in UNTRACKED:
             say.note(where)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import variants
-from harness.config import called, launched
+from harness.config import aliases, launched
 from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
 from harness.results.run import fact_of, values
@@ -93,7 +93,7 @@ def chosen(tree: Record, typed: Iterable[str]) -> dict[str, str]:
     """The same of a configuration and of what was typed. Keys that the task does not read are left out."""
     task = tree.get("task") or {}
     held = dict(flat(tree))
-    held |= {f"{group}.name": option for group, option in (tree.get(called.KEY) or {}).items()}
+    held |= {f"{group}.name": option for group, option in (tree.get(aliases.KEY) or {}).items()}
     if tree.get("text"):
         held["prompt.name"] = "text"
     groups = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.cli.arguments import literal_text, ordered
 from harness.config.launched import of_point
-from harness.config.literal import NULL, command, decode_literal, decoded, listed, plain, unswept
+from harness.config.literal import NULL, command, decode_literal, decoded, listed, plain
 from harness.track.contents import read, varied
 
 HARD = [" leading", "trailing ", "it's", 'say "hi"', "a,b", "a=b", "{x: 1}", "[1, 2]", "${seed}",
@@ -165,18 +165,6 @@ def test_the_page_of_a_run_and_of_a_point_says_what_runs_it_again(compose, harne
     assert compose(*literal_text(shlex.split(of_point(swept[0]))[3:])).text == text
 
 
-def test_a_sweep_says_that_the_quotes_around_its_one_text_are_no_part_of_it(capsys) -> None:
-    recorded = literal_text(["-m", 'text="a, b"'])
-    said = capsys.readouterr().err
-    assert said.startswith("note: text is read without its quotes, as each text of a sweep is; ")
-    assert plain_text(recorded[1]) == "a, b"
-    (kept,) = shlex.split(said.partition("with them: ")[2])
-    assert plain_text(literal_text(["-m", kept])[1]) == '"a, b"'
-    literal_text(["-m", "text=a, b", 'prompt.text="a","b"', 'text=choice("a")', 'seed="1"'])
-    literal_text(['text="a"'])
-    assert not capsys.readouterr().err
-
-
 @pytest.mark.parametrize("value", LITERAL)
 def test_any_other_text_of_a_sweep_is_one_text(compose, value: str) -> None:
     assert compose(literal_text(["-m", f"text={value}"])[1]).text == value
@@ -217,13 +205,3 @@ def test_info_without_a_value_leaves_what_follows_alone() -> None:
     assert ordered(["--info", "save=gzip"]) == ["--info=all", "save=gzip"]
     assert ordered(["save=gzip", "-i"]) == ["-i=all", "save=gzip"]
     assert ordered(["-i", "plugins", "a=b"]) == ["-i", "plugins", "a=b"]
-
-
-def test_a_run_whose_text_looks_like_several_is_said_to_have_one() -> None:
-    for text in ('"a .","b ."', "'a', 'b'", 'choice("a","b")'):
-        assert "with -m its parts are several" in unswept(text)
-    for text in ("a, b", 'he said "a", she "b"', '"a" b', "it's", "", None):
-        assert not unswept(text)
-    assert unswept(r'"say \"hi\""').endswith("""without them: 'text=say "hi"'""")
-    for text in ('"a b"', "'a b'"):
-        assert unswept(text) == "the quotes are part of the text; without them: 'text=a b'"

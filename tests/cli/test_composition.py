@@ -10,9 +10,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from harness import config
-from harness.cli.composition import KEPT, Composer
-from harness.cli.precheck import Early
-from harness.errors import ConfigProblem
+from harness.cli.composition import KEPT, Composer, Early
 
 POINTS = (
     ["seed=3", "steps=2"],
@@ -69,39 +67,6 @@ def test_what_only_values_together_make_wrong_fails_alone(loaders) -> None:
             ours.load_sweep_config(master, ["prune=knorm", f"prune.budget={budget}", f"prune.per_head={each}"])  # fmt: skip
             assert len(said) == (ours.ahead.left == 0)  # only once all were looked at
     assert said and ours.ahead.problems and not ours.ahead.unseen
-
-
-def test_of_many_numbers_two_are_looked_at_before_the_first_point(loaders, monkeypatch) -> None:
-    _, ours, master = loaders
-    looked, said, check = [], [], Early._check
-    monkeypatch.setattr(Early, "_check", lambda e, cfg: (looked.append(cfg.steps), check(e, cfg)))
-    ours.ahead = Early(("steps=range(0,9)",), 9, True, lambda: said.append("it begins"))
-    for i in range(8):
-        ours.load_sweep_config(master, [f"steps={i}"])
-    with pytest.raises(ConfigProblem, match="steps=0 is too small"):
-        ours.load_sweep_config(master, ["steps=8"])
-    assert looked == [0, 1, 8] and said == []
-
-
-def test_a_large_grid_shows_how_far_its_composing_is(loaders, monkeypatch) -> None:
-    _, ours, master = loaders
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert Early(("steps=1,2",), 2, True, print).bar is None
-    ended: list[str] = []
-    ours.ahead = Early(("steps=range(1,61)",), 60, True, lambda: ended.append("it begins"))
-    monkeypatch.setattr(ours.ahead.bar, "end", lambda: ended.append("no bar"))
-    for i in range(1, 61):
-        assert not ended and ours.ahead.bar._pace.done == i - 1
-        ours.load_sweep_config(master, [f"steps={i}"])
-    assert ended == ["no bar", "it begins"]
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    ours._composed = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        ours.load_sweep_config(master, ["steps=1"])
-    assert ended[2:] == ["no bar"]  # or the terminal's cursor stays hidden
 
 
 def test_values_cost_no_composition_and_options_one(loaders, monkeypatch) -> None:

@@ -78,31 +78,6 @@ def test_an_option_that_is_not_there_has_no_help() -> None:
         help.show(CONF, ["cache=statc", "--help"])
 
 
-@pytest.mark.parametrize("word", ["dashboard", "completion", "complete"])
-def test_a_word_that_stands_alone_has_help_of_its_own(harness, word) -> None:
-    done = harness(word, "--help", "track=none")
-    assert done.code == 0 and done.out.startswith(f"usage: harness {word} ")
-    assert (
-        f"example: python -m harness {word} " in done.out and "groups and options" not in done.out
-    )
-
-
-@pytest.mark.parametrize("words", [[], ["task=evaluate"], ["prune"], ["prune=snapkv"], ["fault"]])
-def test_help_is_as_wide_as_the_terminal_and_commands_stay_whole(monkeypatch, words) -> None:
-    told = {}
-    for width in (60, 80, 200):
-        monkeypatch.setenv("COLUMNS", str(width))
-        told[width] = help.show(CONF, [*words, "--help"])
-    lines = [line for line in told[60].splitlines() if "python -m" not in line]
-    assert max(map(len, lines)) <= 60 < max(map(len, told[80].splitlines()))
-    assert told[80] == told[200] and words_of(told[60]) == words_of(told[80])
-
-
-def words_of(text: str) -> str:
-    """A comment that is folded has its sign on each line, a hyphen may end one."""
-    return "".join(text.replace("#", "").split())
-
-
 def test_every_key_that_a_task_reads_has_a_word_in_its_help() -> None:
     for name in TASKS:
         told = help.show(CONF, [f"task={name}", "--help"]).split("common keys:")[1]
@@ -142,17 +117,6 @@ def test_a_key_of_a_group_has_help_as_its_option_has_it(typed: list[str], told: 
     assert told in help.show(CONF, [*typed, "--help"])
 
 
-@pytest.mark.parametrize("typed, told", [
-    (["prune=tova", "prune.window"], "prune=snapkv reads it"),
-    (["prune.rtio"], "Did you mean 'prune.ratio'"),
-    (["stpes"], "Did you mean 'steps'"),
-    (["hydra.launcher.n_jobs"], "--cfg hydra -p hydra.launcher`"),
-])  # fmt: skip
-def test_what_is_no_key_here_has_no_help(typed: list[str], told: str) -> None:
-    with pytest.raises(ConfigProblem, match=re.escape(told)):
-        help.show(CONF, [*typed, "--help"])
-
-
 @pytest.mark.parametrize("group, marked", [("cache", True), ("experiment", False)])
 def test_a_default_is_spoken_of_where_there_is_one(group: str, marked: bool) -> None:
     text = help.show(CONF, [group, "--help"])
@@ -165,8 +129,3 @@ def test_an_option_without_a_comment_says_what_it_inherits(tmp_path: Path, monke
     monkeypatch.setattr("sys.argv", ["harness", "--config-dir", str(tmp_path)])
     told = help.show(CONF, ["prune", "--help"])
     assert re.search(r"^  narrow +inherits snapkv$", told, re.MULTILINE), told
-
-
-def test_help_with_a_value_says_how_a_task_is_asked_for(harness):
-    done = harness("--help=audit")
-    assert done.code == 2 and "task=audit --help" in done.out

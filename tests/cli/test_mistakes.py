@@ -7,103 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import help
 from harness.cli.resume import resumed
-from harness.errors import ConfigProblem, InputProblem
+from harness.errors import InputProblem
 from harness.pipeline import failure
 from harness.report.names import in_brief
-from harness.variants import conf_dir
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-YAMLS = {
-    "group": ("override /dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
-    "new": ("/dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
-    "near": ("override /cahe: manual", "names a group 'cahe', which there is not. Did you mean 'cache'?"),
-    "bare": ("cache: manual", "Write `override /cache: manual`."),
-    "twice": ("/cache: manual", "chooses cache: manual, and an option of cache is chosen already. Write `override /cache: manual`."),
-    "option": ("override /cache: manul", "'manul' is not an option of cache. Did you mean 'manual'?"),
-}  # fmt: skip
-
-
-HYDRAS = {
-    "hydra.sweep.dirr=x": "hydra.sweep.dirr: Hydra has no such key. Did you mean 'hydra.sweep.dir'?",
-    "hydra.job.config.override_dirname.kv_spe=x": "'hydra.job.config.override_dirname.kv_sep'?",
-    "hydra/sweeper=optuna hydra.sweeper.sampler.sed=3": "hydra.sweeper.sampler.sed: this sweeper.sampler has no such key. Did you mean 'seed'?",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("typed", HYDRAS)
-def test_a_key_of_hydra_s_own_that_there_is_not_is_told_with_what_was_meant(harness, typed) -> None:
-    done = harness("-m", "seed=1,2", *typed.split())
-    assert done.code == 2 and HYDRAS[typed] in done.out, done.out
-
-
-@pytest.mark.parametrize("name", YAMLS)
-def test_an_experiment_that_names_what_is_not_there_is_told_so(harness, place: Path, name) -> None:
-    entry, says = YAMLS[name]
-    path = place / "mine" / "experiment" / f"{name}.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"# @package _global_\ndefaults:\n  - {entry}\n")
-    done = harness("--config-dir", "mine", f"experiment={name}")
-    assert done.code == 2 and says in done.out and f"mine/experiment/{name}.yaml" in done.out
-    assert "is not an option of experiment" not in done.out
-
-
-OWN = {
-    "broken": "mine/prompt/broken.yaml, line 2, cannot be read: mapping values are not allowed here.",
-    "extra": "prompt.txet is no key of prompt=text, in mine/prompt/extra.yaml. Did you mean 'text'?",
-}
-
-
-@pytest.mark.parametrize(
-    "way", [["prompt={}"], ["-m", "prompt={},text"], ["experiment={}"]], ids=len
-)
-@pytest.mark.parametrize("name", OWN)
-def test_a_yaml_of_one_s_own_is_told_its_file_and_a_neighbour_is_not_blamed(
-    harness, place: Path, name, way
-) -> None:
-    for group in ("prompt", "experiment"):
-        (place / "mine" / group).mkdir(parents=True)
-    (place / "mine" / "prompt" / "broken.yaml").write_text("name: text\n  bad: [\n")
-    (place / "mine" / "prompt" / "extra.yaml").write_text("name: text\ntxet: 3\n")
-    (place / "mine" / "prompt" / "fine.yaml").write_text("name: text\ntext: let k be 5 .\n")
-    chosen = f"# @package _global_\ndefaults:\n  - override /prompt: {name}\n"
-    (place / "mine" / "experiment" / f"{name}.yaml").write_text(chosen)
-    given = [word.format(name) for word in way]
-    done = harness("--config-dir", "mine", *given)
-    assert done.code == 2 and "Traceback" not in done.out and done.out.count("\n") == 1
-    if name == "broken" or way[0] != "experiment={}":
-        assert OWN[name] in done.out and not (place / "runs").exists()
-    good = harness("--config-dir", "mine", "prompt=fine", "prompt.foo=3")
-    assert "broken" not in good.out and "'prompt.foo' is not a key" in good.out
-
-
-@pytest.mark.parametrize("way", ["prune=bare", "-m prune=bare,knorm", "experiment=bare"])
-def test_a_yaml_without_a_name_is_told_so_and_not_one_beside_it(harness, place: Path, way) -> None:
-    for group in ("prune", "experiment"):
-        (place / "mine" / group).mkdir(parents=True)
-    (place / "mine" / "prune" / "a.yaml").write_text("defaults: [snapkv, _self_]\nwindow: 3\n")
-    (place / "mine" / "prune" / "bare.yaml").write_text("window: 3\n")
-    chosen = "# @package _global_\ndefaults:\n  - override /prune: bare\n"
-    (place / "mine" / "experiment" / "bare.yaml").write_text(chosen)
-    done = harness("--config-dir", "mine", *way.split())
-    assert done.code == 2 and "mine/prune/bare.yaml has no `name:`" in done.out, done.out
-
-
-@pytest.mark.parametrize("flag", ["--config-dir=mine", "hydra.searchpath=[file://mine]"])
-def test_an_option_of_one_s_own_that_has_a_shipped_name_is_not_passed_over(
-    harness, place: Path, flag: str
-) -> None:
-    own, ours = place / "mine" / "prune" / "snapkv.yaml", conf_dir() / "prune" / "snapkv.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text(f"{ours.read_text()}# mine\n")
-    done = harness(flag, "prune=snapkv", "--cfg", "job")
-    assert done.code == 2 and "mine/prune/snapkv.yaml has the name" in done.out
-    assert f"would not be read: {ours}" in done.out
-    own.write_text(ours.read_text())  # the same options
-    assert harness(flag, "prune=snapkv", "--cfg", "job", "-p", "prune.window").out == "8\n"
 
 
 def test_a_key_of_an_experiment_of_one_s_own_is_told_before_the_first_point(
@@ -126,16 +35,6 @@ def test_a_key_of_an_experiment_of_one_s_own_is_told_before_the_first_point(
     assert "is not a key" not in fine.out and len(fine.folders) == 2, fine.out
 
 
-def test_a_launcher_s_key_is_told_with_the_launchers_that_have_it(harness, place: Path) -> None:
-    done = harness("-m", "hydra.launcher.n_jobs=4", "seed=1,2")
-    assert done.code == 2 and "has no such key. It is one of" in done.out
-    assert "hydra/launcher=joblib" in done.out and "There is: ." not in done.out
-    done = harness("-m", "hydra.launcher.jobs_n=4", "seed=1,2")
-    assert done.code == 2 and "has no such key. It has none." in done.out
-    done = harness("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobbs=4", "seed=1,2")
-    assert done.code == 2 and "Did you mean 'n_jobs'?" in done.out
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -151,26 +50,6 @@ def test_what_is_rejected_leaves_nothing(harness, place: Path, given) -> None:
     done = harness(*given)
     assert done.code == 2 and not list(place.iterdir()), done.out
     assert "folder:" not in done.out  # none is named that is never made
-
-
-@pytest.mark.parametrize(
-    "first, second", [("seed=1,2", "seed=3"), ("save=gzip,torch", "save=torch"), ("seed=1", "seed=1,3")]
-)  # fmt: skip
-def test_a_key_that_a_sweep_is_given_twice_is_told_before_anything_runs(
-    harness, place: Path, first, second
-) -> None:
-    """Hydra runs the last one's points and counts all. The twin: one value each, of which the last holds as in a run."""
-    key = first.partition("=")[0]
-    done = harness("-m", first, second, "steps=2")
-    assert done.code == 2 and f"{key} is given more than once, {first} and {second}" in done.out
-    assert not list(place.iterdir())
-    fine = harness("-m", "steps=3", "steps=2", "seed=1,2", "--cfg", "job", "-p", "steps")
-    assert fine.code == 0 and fine.out.endswith("2\n"), fine.out
-
-
-def test_no_list_offers_a_key_that_only_the_harness_sets(harness) -> None:
-    done = harness("zzzz=1")
-    assert done.code == 2 and " cache, compact," in done.out and "called" not in done.out
 
 
 def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
@@ -253,39 +132,6 @@ def test_resume_of_what_is_no_sweep_says_where_one_is(place: Path, folder: str, 
         resumed(["-m", f"resume=runs/{folder}"])
 
 
-@pytest.mark.parametrize(
-    "words, says, never",
-    [
-        (["--config-dir", "."], "usage:", "no help for"),
-        (["steps=3"], "usage:", "no help for"),
-        (["task=evaluate"], "seed=N", "snapshot=DIR"),
-        (["task=inspect"], "snapshot=DIR", "steps=32"),
-        (["task=resume"], "restore.verify=proof", "run=DIR"),
-    ],
-)
-def test_help_is_of_what_is_read(words, says, never) -> None:
-    told = help.show(conf_dir(), [*words, "--help"])
-    assert says in told and never not in told
-
-
-def test_there_is_no_help_for_a_word_that_means_nothing() -> None:
-    for word, says in (("nosuch", "no help for 'nosuch'"), ("evaluate", "Did you mean task=eval")):
-        with pytest.raises(ConfigProblem, match=says):
-            help.show(conf_dir(), [word, "--help"])
-
-
-@pytest.mark.parametrize("chosen, says", (
-    ("hydra/sweeper=optuna hydra.sweeper.n_trails=3", "hydra.sweeper.n_trails: this sweeper has no such key. Did you mean 'n_trials'?"),
-    ("hydra/launcher=joblib hydra.launcher.n_job=3", "hydra.launcher.n_job: this launcher has no such key. Did you mean 'n_jobs'?"),
-))  # fmt: skip
-def test_a_key_that_a_sweeper_or_a_launcher_lacks_is_answered_with_its_nearest(
-    harness, chosen, says
-):
-    done = harness("-m", "seed=1,2", *chosen.split())
-    assert done.code == 2 and says in " ".join(done.out.split()), done.out
-    assert harness("-m", "seed=1,2", *chosen.split()[:1], "hydra.sweeper.zz=1").out.count("no such key") == 1  # fmt: skip
-
-
 def test_a_folder_above_snapshots_names_them(harness, place: Path) -> None:
     for name in ("old", "new"):
         folder = place / "above" / name / "1" / "snapshot"
@@ -300,26 +146,3 @@ def test_a_folder_above_snapshots_names_them(harness, place: Path) -> None:
     assert "Below it lie 2; the newest is snapshot=above/new/1/snapshot" in done.out
     done = harness("task=inspect", "snapshot=above/old")
     assert "There is one below it: snapshot=above/old/1/snapshot" in done.out
-
-
-@pytest.mark.parametrize("typed, told", [
-    ("extra=two", "use +extra=two."),
-    ("extra=tow", "'tow' is not an option of extra. Did you mean 'two'?"),
-    ("cahce=two", "use +cahce=two, or did you mean 'cache'?"),
-    ("+extra=one", "one.yaml has no `# @package _global_` as its first line"),
-    ("extra=zebra", "zebra.yml lies in {}/own/extra, and Hydra reads .yaml alone: rename it to zebra.yaml."),
-])  # fmt: skip
-def test_a_group_of_one_s_own_is_told_how_it_is_chosen(harness, place: Path, typed, told) -> None:
-    """The twin: as it is told, it is taken."""
-    for name, text in {
-        "two.yaml": "# @package _global_\nsteps: 2\n",
-        "one.yaml": "steps: 2\n",
-        "zebra.yml": "a: 1\n",
-    }.items():
-        for group in ("extra", "cahce"):
-            (place / "own" / group).mkdir(parents=True, exist_ok=True)
-            (place / "own" / group / name).write_text(text)
-    done = harness("-cd", "own", typed)
-    assert done.code == 2 and told.format(place) in done.out and done.out.count("\n") == 1, done.out
-    done = harness("-cd", "own", "+extra=two", "--cfg", "job", "-p", "steps")
-    assert done.code == 0 and done.out == "2\n", done.out

@@ -12,7 +12,7 @@ KEY = "called"  # of the configuration
 GROUPS = ("prune", "quantize", "cache", "save", "prompt", "sampling", "tokenizer", "compare", "fault")  # fmt: skip
 
 
-def told(cfg: Any, choices: Mapping[str, Any]) -> Any:
+def applied(cfg: Any, choices: Mapping[str, Any]) -> Any:
     """`cfg`, composed, with the names of such options; the object itself where there are none. choices: Hydra's, by
     group. What such a file inherits has its own `name`, by which its class is found; where the task's keys refer to it
     (`prunes: ["${prune.name}"]`), the option itself is meant."""
@@ -22,7 +22,7 @@ def told(cfg: Any, choices: Mapping[str, Any]) -> Any:
         group: str(choices[group])
         for group in GROUPS
         if choices.get(group)
-        and (cfg.get(group) or {}).get("name") not in (None, choices[group])
+        and OmegaConf.select(cfg, f"{group}.name") not in (None, choices[group])
         and choices[group] not in variants.options(group, variants.conf_dir())
     }
     if not named:

@@ -2,7 +2,7 @@
 
 from harness.variants import options
 
-CALLED = {
+SYNONYMS = {
     "prune": {
         "h2o": "heavy_hitter",
         "heavyhitteroracle": "heavy_hitter",
@@ -19,10 +19,10 @@ CALLED = {
 }
 
 
-def called(group: str, word: str) -> str:
+def synonym(group: str, word: str) -> str:
     """The option of `group` that is known as `word` elsewhere; empty where there is none."""
     same = {_plain(option): option for option in options(group)}
-    return (same | CALLED.get(group, {})).get(_plain(word), "")
+    return (same | SYNONYMS.get(group, {})).get(_plain(word), "")
 
 
 def _plain(word: str) -> str:
