@@ -10,13 +10,13 @@ from harness.engine.base import Engine
 from harness.engine.llamacpp.weights import write
 from harness.errors import InputProblem
 from harness.task.ui import picture
-from harness.task.ui.desk import Desk
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import PageSession
+from harness.task.ui.snapshots import SnapshotStore
 
 TEXT = "let k be 5 . the bird sang . what is"
 
 
-def rounding(desk: Desk) -> float:
+def rounding(desk: PageSession) -> float:
     """What 64 roundings of the largest logit, float32, may set two log-probabilities apart."""
     return 64 * torch.finfo(torch.float32).eps * float(desk.branch.state.logits.abs().max())
 
@@ -24,7 +24,7 @@ def rounding(desk: Desk) -> float:
 class Remembering(Engine):
     """An engine that reads ids with our own model, and may be told to say something else."""
 
-    def __init__(self, desk: Desk, wrong: bool = False):
+    def __init__(self, desk: PageSession, wrong: bool = False):
         self.desk, self.wrong, self.asked = desk, wrong, []
 
     def encode(self, text):
@@ -44,7 +44,7 @@ class Remembering(Engine):
 @pytest.fixture
 def desk(session, tmp_path):
     opened = session("task=ui")
-    made = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path)
+    made = PageSession(opened, SnapshotStore(tmp_path / "shelf", opened.cfg.save), tmp_path)
     made.begin(TEXT)
     return made
 
@@ -109,7 +109,9 @@ def test_llama_cpp_goes_on_as_our_model_does(session, tmp_path):
                      "engine.type_k=f32", "engine.type_v=f32", "engine.flash=off", "engine.threads=1")  # fmt: skip
     write(opened.loaded.model, tmp_path / "m.gguf")
     with engine_of(opened.cfg, opened.say) as engine:
-        made = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path, engine)
+        made = PageSession(
+            opened, SnapshotStore(tmp_path / "shelf", opened.cfg.save), tmp_path, engine
+        )
         assert "beside it xllamacpp" in facts(opened, engine) and "Transformers" in facts(
             opened, None
         )

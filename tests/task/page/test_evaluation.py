@@ -10,16 +10,16 @@ from browsing import CONTRAST, OUTSIDE, needs_browser, shown
 from handling import PROMPT, at, begun, press, said, started, write
 
 from harness.errors import InputProblem
-from harness.task.ui import scores
-from harness.task.ui.desk import Desk
+from harness.task.ui import picture
 from harness.task.ui.evaluation import Evaluation
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import PageSession
+from harness.task.ui.snapshots import SnapshotStore
 
 
 @pytest.fixture
 def desk(session, place):
     opened = session("task=ui", f"runs_dir={place}")
-    return Desk(opened, Shelf(place / "shelf", opened.cfg.save), place)
+    return PageSession(opened, SnapshotStore(place / "shelf", opened.cfg.save), place)
 
 
 def ended(made: Evaluation) -> Evaluation:
@@ -50,7 +50,7 @@ def test_the_figures_are_those_of_the_task(desk, harness, place):
     assert done.code == 0, done.out
     table = json.loads((done.folders[0] / "evaluate.json").read_text())
     assert values(made.rows) == values(table)
-    page = scores.shown(made)
+    page = picture.scores(made)
     table = page[page.index("<table") :]
     assert (
         table.index("full cache") < table.index("keydiff 25%")
@@ -79,7 +79,7 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
     before = made.done
     made.stop()
     assert made.done <= before + 1 and not made.running and made.stopped
-    assert 2 <= made.done < 60 and "Stopped: " in scores.shown(made)
+    assert 2 <= made.done < 60 and "Stopped: " in picture.scores(made)
     assert sorted(waited)[2] <= 2, "an evaluation keeps the model to itself"
     (kept,) = Path(made.session.cfg.runs_dir).glob(".evaluate/*.jsonl")
     before = kept.read_text().split()
@@ -104,14 +104,14 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
 def test_what_cannot_be_asked_is_said(desk, chosen, told):
     with pytest.raises(InputProblem, match=told):
         desk.evaluation.start(*chosen)
-    assert not desk.evaluation.running and scores.shown(desk.evaluation) == scores.NOTHING
+    assert not desk.evaluation.running and picture.scores(desk.evaluation) == picture.NO_SCORES
 
 
 def test_answers_that_are_all_wrong_are_no_success(desk, place):
     lines = [{"context": "the dog ran .", "question": "what is k ?", "expected": str(n)} for n in range(3)]  # fmt: skip
     (place / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
     desk.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
-    page = scores.shown(ended(desk.evaluation))
+    page = picture.scores(ended(desk.evaluation))
     assert "the full cache itself has 0 of 3 prompts right" in page and "safe" not in page
 
 

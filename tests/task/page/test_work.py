@@ -8,8 +8,8 @@ import torch
 
 from harness import progress
 from harness.errors import InputProblem
-from harness.task.ui.desk import JUDGING, MODEL, Desk
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import JUDGING, MODEL, PageSession
+from harness.task.ui.snapshots import SnapshotStore
 from harness.task.ui.work import Counted, Stopped, Turns, Work
 
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river . what is"
@@ -18,14 +18,16 @@ TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river
 @pytest.fixture
 def desk(session, tmp_path):
     opened = session("task=ui")
-    return lambda: Desk(opened, Shelf(tmp_path / "snapshots", opened.cfg.save), tmp_path)
+    return lambda: PageSession(
+        opened, SnapshotStore(tmp_path / "snapshots", opened.cfg.save), tmp_path
+    )
 
 
-def ended(desk: Desk) -> str:
+def ended(desk: PageSession) -> str:
     assert desk._thread is not None
     desk._thread.join(60)
     assert desk.running is None and desk.problem is None
-    return desk.said
+    return desk.message
 
 
 @pytest.mark.parametrize("breathes", [True, False])
@@ -85,10 +87,10 @@ def test_what_another_thread_counts_is_not_this_works(desk):
 
 
 def test_reading_that_is_stopped_leaves_everything_as_it_was(desk, monkeypatch):
-    monkeypatch.setattr("harness.task.ui.desk.PIECE", 4)
+    monkeypatch.setattr("harness.task.ui.session.PIECE", 4)
     one = desk()
     one.begin(TEXT)
-    before, fed = one.branches, Desk._fed
+    before, fed = one.branches, PageSession._fed
     reached = threading.Event()
 
     def slow(self, state, ids):
@@ -96,16 +98,16 @@ def test_reading_that_is_stopped_leaves_everything_as_it_was(desk, monkeypatch):
         time.sleep(0.05)
         return fed(self, state, ids)
 
-    monkeypatch.setattr(Desk, "_fed", slow)
-    for act in (one.begin, one.say):
+    monkeypatch.setattr(PageSession, "_fed", slow)
+    for act in (one.begin, one.add):
         reached.clear()
         one.do(Work("Reading"), lambda work, act=act: f"Read {act(TEXT, work)}.")
         assert reached.wait(20)
         with pytest.raises(InputProblem, match="at work"):
             one.fork()
         one.stop()
-        assert "as it was before" in ended(one) and one.branches is before
-    monkeypatch.setattr(Desk, "_fed", fed)
+        assert "nothing has changed" in ended(one) and one.branches is before
+    monkeypatch.setattr(PageSession, "_fed", fed)
     one.do(
         Work("Reading"), lambda work: f"Read {one.begin(TEXT, work)}."
     )  # the twin: nobody stops it
@@ -154,7 +156,9 @@ def test_a_verdict_that_is_stopped_judges_nothing(desk):
         one.do(Work("Judging"), lambda work: one.verdict(4, work).verdict)
         one.stop()
     assert (
-        "as it was before" in ended(one) and not one.answers.judged and JUDGING.acquire(timeout=1)
+        "nothing has changed" in ended(one)
+        and not one.answers.judged
+        and JUDGING.acquire(timeout=1)
     )
     JUDGING.release()
 
@@ -166,10 +170,10 @@ def test_a_long_run_is_kept_while_it_goes_on(desk, monkeypatch):
     class Kept:
         problem = ""
 
-        def note(self, current, branches, answers):
+        def note(self, current, branches, typed):
             noted.append((one.running is not None, branches[current][0].tokens))
 
-    one._journal = Kept()
+    one._autosave = Kept()
     monkeypatch.setattr("harness.task.ui.branches.OFTEN", 0.0)
     one.start(3)
     ended(one)

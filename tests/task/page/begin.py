@@ -2,14 +2,14 @@
 
 import torch
 
-from harness.task.ui.desk import Desk
+from harness.task.ui.session import PageSession
 
 EPS = torch.finfo(torch.float32).eps  # scores are kept in float32
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river . what is"
 SAMPLED = {"temperature": 1.3, "top_p": 0.95, "repetition_penalty": 1.1}
 
 
-def begun(desk: Desk, steps: int = 0) -> Desk:
+def begun(desk: PageSession, steps: int = 0) -> PageSession:
     desk.begin(TEXT)
     for _ in range(steps):
         desk.step()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from desks import EPS, SAMPLED, begun
+from begin import EPS, SAMPLED, begun
 
 from harness.capture.observe import observe_again
 from harness.errors import HarnessError, InputProblem, RestoreRefused, SnapshotInvalid
@@ -12,7 +12,7 @@ from harness.model.oracle import Cost
 from harness.prune.base import EVERY_QUERY
 from harness.save import store
 from harness.task.ui import picture
-from harness.task.ui.acts import Page
+from harness.task.ui.handlers import Page
 
 
 @pytest.mark.parametrize("how", ["greedy", "sample"])
@@ -40,7 +40,7 @@ def test_a_loaded_desk_shows_what_the_saved_one_showed(desk):
     two = desk()
     two.load("pause")
     assert two.brightness() == one.brightness() and two.branch.own == one.branch.own
-    assert two.holders().tolist() == one.holders().tolist()
+    assert two.holders()[0].tolist() == one.holders()[0].tolist()
     assert picture.thought(two) == picture.thought(one) and picture.likely(two) == picture.likely(
         one
     )
@@ -66,7 +66,7 @@ def test_steps_are_those_of_the_uninterrupted_run(desk, how):
 def test_brightness_is_what_a_whole_run_would_see(desk, cache):
     """Fed token by token and in one piece of text; recomputed in one pass it is the same."""
     one = begun(desk(f"cache={cache}"), 4)
-    one.say(" and the bird sang")
+    one.add(" and the bird sang")
     again = observe_again(one.loaded, one.branch.state, EVERY_QUERY)
     for held, fresh in zip(one.branch.state.layers, again.layers, strict=True):
         torch.testing.assert_close(held.received, fresh.received, atol=32 * EPS, rtol=32 * EPS)
@@ -81,7 +81,7 @@ def test_a_branch_shares_memory_and_goes_its_own_way(desk):
     assert one.fork() == "B"
     a, b = one.branches["A"].state, one.branches["B"].state
     assert a is b
-    one.say(" k ?")
+    one.add(" k ?")
     assert one.branches["A"].state is a and one.branch.state.tokens > a.tokens
     found = one.compare("A", "B")
     assert found.parted == a.tokens and not found.metrics["bitwise_equal"]
@@ -123,8 +123,8 @@ def test_acts_that_cannot_be_done_say_why_and_change_nothing(desk):
     for act in (
         lambda: one.prune("knorm", held.state.tokens + 1),
         lambda: one.prune("nonsense", 2),
-        lambda: one.say(""),
-        lambda: one.say("the bird sang . " * 4000),
+        lambda: one.add(""),
+        lambda: one.add("the bird sang . " * 4000),
         lambda: one.load("nowhere"),
         lambda: one.switch("Z"),
         lambda: one.compare("A", "A"),
@@ -135,7 +135,7 @@ def test_acts_that_cannot_be_done_say_why_and_change_nothing(desk):
         assert one.branch is held
     with pytest.raises(HarnessError):
         one.begin("   ")
-    one.say("   ")  # spaces are text to add
+    one.add("   ")  # spaces are text to add
 
 
 def test_a_foreign_or_damaged_snapshot_is_refused_and_the_thought_stays(desk, session):
@@ -145,7 +145,7 @@ def test_a_foreign_or_damaged_snapshot_is_refused_and_the_thought_stays(desk, se
     held = one.branch
     with pytest.raises(RestoreRefused):
         one.load("foreign")
-    manifest = one.shelf.folder / "mine" / "manifest.json"
+    manifest = one.store.folder / "mine" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"next_position"', '"next_positions"'))
     with pytest.raises(SnapshotInvalid):
         one.load("mine")
@@ -182,7 +182,7 @@ def test_pictures_leave_nothing_for_the_page_to_read(desk):
 
 def test_long_work_is_announced_by_the_page(desk, monkeypatch):
     one = begun(desk())
-    assert one.judging(4) == ""
+    assert one.judging_time(4) == ""
     monkeypatch.setattr(Cost, "worth_saying", property(lambda cost: True))
     page = object.__new__(Page)  # its acts alone: what they say first touches no control
     page.steps = 4
