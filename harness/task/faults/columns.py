@@ -189,7 +189,7 @@ def _stored(
     fault.disk(folder)
     with watch("digest"):  # and validation, which a load does in the same breath
         problems = _refusal(folder)
-    changed = [f for f in problems if isinstance(f, Altered)]
+    changed: list[str] = [f for f in problems if isinstance(f, Altered)]
     try:
         tensors, manifest = _raw(folder)
     except _BROKEN:
