@@ -1,4 +1,4 @@
-"""What tests of the desk without a page begin with."""
+"""What tests of the thought without a page begin with."""
 
 import torch
 
@@ -9,8 +9,8 @@ TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river
 SAMPLED = {"temperature": 1.3, "top_p": 0.95, "repetition_penalty": 1.1}
 
 
-def begun(desk: PageSession, steps: int = 0) -> PageSession:
-    desk.begin(TEXT)
+def begun(thought: PageSession, steps: int = 0) -> PageSession:
+    thought.begin(TEXT)
     for _ in range(steps):
-        desk.step()
-    return desk
+        thought.step()
+    return thought

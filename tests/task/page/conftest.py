@@ -1,4 +1,4 @@
-"""The desk that tests without a browser share, and the page that those with one share."""
+"""The thought that tests without a browser share, and the page that those with one share."""
 
 import pytest
 from handling import PROMPT, ended, started
@@ -8,7 +8,7 @@ from harness.task.ui.snapshots import SnapshotStore
 
 
 @pytest.fixture
-def desk(session, tmp_path):
+def thought(session, tmp_path):
     def make(*overrides: str, folder=tmp_path) -> PageSession:
         opened = session("task=ui", *overrides)
         return PageSession(opened, SnapshotStore(folder / "snapshots", opened.cfg.save), folder)

@@ -5,8 +5,8 @@ from begin import TEXT
 from harness.task.ui import picture
 
 
-def test_an_answer_says_when_its_branch_has_changed_since(desk):
-    one = desk()
+def test_an_answer_says_when_its_branch_has_changed_since(thought):
+    one = thought()
     one.begin(TEXT)
     one.verdict(2)
     one.go_on("cache view", 4)

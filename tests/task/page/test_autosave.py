@@ -21,7 +21,7 @@ TAB = "0" * 32
 
 
 @pytest.fixture
-def desk(session, tmp_path):
+def thought(session, tmp_path):
     """Desks over one shelf, as one server would make them."""
 
     def make(*overrides: str) -> PageSession:
@@ -32,27 +32,27 @@ def desk(session, tmp_path):
 
 
 @pytest.fixture
-def kept(desk, tmp_path):
+def kept(thought, tmp_path):
     """Desks that keep themselves as tab TAB."""
 
     def make(*overrides: str) -> PageSession:
-        made = desk(*overrides)
+        made = thought(*overrides)
         made.keep(Autosave(tmp_path / "shelf", TAB, made.cfg.save))
         return made
 
     return make
 
 
-def ids(desk: PageSession) -> list[int]:
-    return desk.branch.state.token_ids[0].tolist()
+def ids(thought: PageSession) -> list[int]:
+    return thought.branch.state.token_ids[0].tolist()
 
 
-def finished(desk: PageSession) -> None:
+def finished(thought: PageSession) -> None:
     give_up = time.time() + 20
-    while desk.running is not None:
+    while thought.running is not None:
         assert time.time() < give_up
         time.sleep(0.01)
-    assert desk.problem is None
+    assert thought.problem is None
 
 
 def test_after_a_kill_everything_is_there_and_goes_on_the_same(kept, tmp_path):
@@ -172,8 +172,8 @@ def test_a_disk_that_refuses_is_said_and_tried_again(kept, tmp_path):
     assert one.unsaved == "" and ids(kept()) == ids(one)
 
 
-def test_an_act_that_loses_tokens_makes_a_branch_and_one_that_does_nothing_none(desk):
-    one = desk()
+def test_an_act_that_loses_tokens_makes_a_branch_and_one_that_does_nothing_none(thought):
+    one = thought()
     one.begin(TEXT)
     one.step()
     one.save("pause")
@@ -199,8 +199,8 @@ def test_an_act_that_loses_tokens_makes_a_branch_and_one_that_does_nothing_none(
         assert one.branches is held
 
 
-def test_a_run_needs_no_page_and_nothing_comes_between(desk):
-    one, two = desk(), desk()
+def test_a_run_needs_no_page_and_nothing_comes_between(thought):
+    one, two = thought(), thought()
     one.begin(TEXT)
     two.begin(TEXT)
     one.start(40)
@@ -215,8 +215,8 @@ def test_a_run_needs_no_page_and_nothing_comes_between(desk):
     assert one.running is None and one.branch.state.tokens < 9_000
 
 
-def test_a_long_text_read_in_pieces_is_the_same_thought(desk, monkeypatch):
-    whole, pieces = desk(), desk()
+def test_a_long_text_read_in_pieces_is_the_same_thought(thought, monkeypatch):
+    whole, pieces = thought(), thought()
     text = " ".join([TEXT] * 6)
     whole.begin(text)
     monkeypatch.setattr("harness.task.ui.session.PIECE", 16)
@@ -226,8 +226,8 @@ def test_a_long_text_read_in_pieces_is_the_same_thought(desk, monkeypatch):
     assert pieces.verdict(4).verdict in ("exact", "equivalent")
 
 
-def test_back_and_quantize(desk):
-    one = desk()
+def test_back_and_quantize(thought):
+    one = thought()
     one.begin(TEXT)
     start = one.branch.state.tokens
     written = [one.step() for _ in range(6)]
@@ -240,8 +240,8 @@ def test_back_and_quantize(desk):
         one.back(10_000)
 
 
-def test_a_token_that_some_heads_dropped_is_told_apart(desk):
-    one = desk()
+def test_a_token_that_some_heads_dropped_is_told_apart(thought):
+    one = thought()
     one.begin(TEXT)
     assert 'class="t thin"' not in picture.thought(one)
     one.prune("keydiff", 6, per_head=True)
@@ -257,9 +257,9 @@ def test_a_token_that_some_heads_dropped_is_told_apart(desk):
     assert " thin" not in page and "dropped by some layers" in page
 
 
-def test_a_tab_gets_its_desk_back_and_another_one_does_not(desk, tmp_path, session):
+def test_a_tab_gets_its_session_back_and_another_one_does_not(thought, tmp_path, session):
     settings = session().cfg.save
-    seats = Tabs(desk, tmp_path / "shelf", settings)
+    seats = Tabs(thought, tmp_path / "shelf", settings)
     tab, one = seats.open("", "page 1")
     one.begin(TEXT)
     assert seats.open(tab, "page 1 reloaded")[1] is one
@@ -272,5 +272,5 @@ def test_a_tab_gets_its_desk_back_and_another_one_does_not(desk, tmp_path, sessi
     assert seats.open(NEW, "page 4")[1] not in (one, two)
     assert seats.open("../../etc", "page 5")[0] != "../../etc"
     seats.end()
-    again = Tabs(desk, tmp_path / "shelf", settings)  # the server was started again
+    again = Tabs(thought, tmp_path / "shelf", settings)  # the server was started again
     assert tab in tabs(tmp_path / "shelf") and ids(again.open(tab, "x")[1]) == ids(one)

@@ -17,7 +17,7 @@ from harness.task.ui.snapshots import SnapshotStore
 
 
 @pytest.fixture
-def desk(session, place):
+def thought(session, place):
     opened = session("task=ui", f"runs_dir={place}")
     return PageSession(opened, SnapshotStore(place / "shelf", opened.cfg.save), place)
 
@@ -37,10 +37,10 @@ def values(rows: list[dict]) -> dict:
     }
 
 
-def test_the_figures_are_those_of_the_task(desk, harness, place):
+def test_the_figures_are_those_of_the_task(thought, harness, place):
     """Policies and quantizers, each head for itself or not; the whole state comes first."""
     chosen = (["knorm", "keydiff"], [0.25], ["int8"])
-    made = desk.evaluation
+    made = thought.evaluation
     made.start(*chosen, "recall", samples=4, per_head=False)
     assert made.problem is None and ended(made).problem is None and made.done == 4
     done = harness(
@@ -62,15 +62,15 @@ def test_the_figures_are_those_of_the_task(desk, harness, place):
     assert values(ended(made).rows) != before
 
 
-def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
-    desk.begin("let k be 5 . the bird sang . what is")
-    made = desk.evaluation
+def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(thought):
+    thought.begin("let k be 5 . the bird sang . what is")
+    made = thought.evaluation
     many = (["keydiff", "snapkv", "knorm"], [0.1, 0.25, 0.5], ["int8"], "recall")
     made.start(*many, samples=60)
     waited = []  # questions that were answered while a step waited for its turn
     for _ in range(5):
         before = made.done
-        desk.step()
+        thought.step()
         waited.append(made.done - before)
     with pytest.raises(InputProblem, match="is running"):
         made.start(*many)
@@ -101,17 +101,19 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
         ((["knorm"], [0.5], [], "jsonl", "nowhere.jsonl"), "nowhere.jsonl"),
     ],
 )
-def test_what_cannot_be_asked_is_said(desk, chosen, told):
+def test_what_cannot_be_asked_is_said(thought, chosen, told):
     with pytest.raises(InputProblem, match=told):
-        desk.evaluation.start(*chosen)
-    assert not desk.evaluation.running and picture.scores(desk.evaluation) == picture.NO_SCORES
+        thought.evaluation.start(*chosen)
+    assert (
+        not thought.evaluation.running and picture.scores(thought.evaluation) == picture.NO_SCORES
+    )
 
 
-def test_answers_that_are_all_wrong_are_no_success(desk, place):
+def test_answers_that_are_all_wrong_are_no_success(thought, place):
     lines = [{"context": "the dog ran .", "question": "what is k ?", "expected": str(n)} for n in range(3)]  # fmt: skip
     (place / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    desk.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
-    page = picture.scores(ended(desk.evaluation))
+    thought.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
+    page = picture.scores(ended(thought.evaluation))
     assert "the full cache itself has 0 of 3 prompts right" in page and "safe" not in page
 
 

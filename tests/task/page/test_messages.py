@@ -31,7 +31,7 @@ TINY = Path(__file__).resolve().parents[3] / "harness/model/assets/tiny"
 
 
 @pytest.fixture
-def desk(session, tmp_path):
+def thought(session, tmp_path):
     def make(*overrides: str) -> PageSession:
         opened = session("task=ui", *overrides)
         made = PageSession(opened, SnapshotStore(tmp_path / "snapshots", opened.cfg.save), tmp_path)
@@ -42,16 +42,16 @@ def desk(session, tmp_path):
 
 
 @pytest.mark.parametrize("typed", [-3, 0, None, 5000, 1.5])
-def test_a_number_that_cannot_be_is_said(desk, typed):
+def test_a_number_that_cannot_be_is_said(thought, typed):
     page = object.__new__(Page)
     with pytest.raises(InputProblem, match=r"'Tokens of a run' .*from 1 to 4096"):
-        next(page._run(desk(), typed))
+        next(page._run(thought(), typed))
     assert whole_number(7.0, 4096, "Tokens of a run") == 7
 
 
 @pytest.mark.parametrize("typed", [None, 0, 2.5])
-def test_a_prune_without_a_number_of_tokens_is_refused(desk, typed):
-    one = desk()
+def test_a_prune_without_a_number_of_tokens_is_refused(thought, typed):
+    one = thought()
     with pytest.raises(InputProblem, match=r"'Tokens to keep' .*Type a whole number from 1 to"):
         next(object.__new__(Page)._prune(one, "keep_last", typed, True))
     assert one.branch.state.kept_tokens == one.branch.state.tokens
@@ -66,17 +66,17 @@ def test_a_number_box_beside_a_slider_may_stand_empty():
         plain.preprocess(None)
 
 
-def test_a_save_says_which_snapshots_it_needs(desk):
-    one = desk()
+def test_a_save_says_which_snapshots_it_needs(thought):
+    one = thought()
     page = object.__new__(Page)
-    page._chosen, page.c = lambda desk, name: {}, SimpleNamespace(name=None)
+    page._chosen, page.c = lambda thought, name: {}, SimpleNamespace(name=None)
     ((alone, _),) = page._save(one, "first")
     ((told, _),) = page._save(one, "second")
     assert "beside it" not in alone and told.endswith("; it needs first beside it.")
 
 
-def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
-    one = desk()
+def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(thought):
+    one = thought()
     many = one.branch.state.tokens
     said = pruned_message(one, "keep_last", one.prune("keep_last", many), many)
     assert "dropped nothing" in said and f"{many} may stay" in said
@@ -86,8 +86,8 @@ def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
     assert "the next step shows" in unasked(one)
 
 
-def test_a_branch_from_an_earlier_token_shows_the_attention_received(desk):
-    one = desk()
+def test_a_branch_from_an_earlier_token_shows_the_attention_received(thought):
+    one = thought()
     whole = one.brightness()
     one.back(6)
     assert len(one.brightness()) == 6 and one.brightness()[0] < whole[0]
@@ -97,8 +97,8 @@ def test_a_branch_from_an_earlier_token_shows_the_attention_received(desk):
     assert "was not recorded" in picture.thought(one)
 
 
-def test_the_badge_says_what_the_verdict_is_beside(desk):
-    one, told = desk(), []
+def test_the_badge_says_what_the_verdict_is_beside(thought):
+    one, told = thought(), []
     for act in (
         lambda: None,
         lambda: one.quantize("int8"),
@@ -115,8 +115,8 @@ def test_the_badge_says_what_the_verdict_is_beside(desk):
     ]
 
 
-def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(desk, monkeypatch):
-    one = desk()
+def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(thought, monkeypatch):
+    one = thought()
     monkeypatch.setattr(
         one, "likely", lambda: [(7, "", 0.002), (8, "", 0.001), (9, "\ufffd", 0.0005)]
     )
@@ -126,8 +126,8 @@ def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(desk, monkeyp
     assert widths == ["0.20", "0.10", "0.05", "99.65"]  # the last: all others
 
 
-def test_the_bytes_of_a_character_are_one_character(desk):
-    one = desk()
+def test_the_bytes_of_a_character_are_one_character(thought):
+    one = thought()
     one.add(" \u601d\u00e9 k \U0001f600")
     ids = one.branch.state.token_ids[0].tolist()
     said = picture.thought(one)
@@ -139,8 +139,8 @@ def test_the_bytes_of_a_character_are_one_character(desk):
     assert one.pieces(ids[:-1])[-3:] == parts[:3]  # until the character is whole
 
 
-def test_the_cache_steps_down_where_it_was_pruned(desk):
-    one = desk()
+def test_the_cache_steps_down_where_it_was_pruned(thought):
+    one = thought()
     growth = (Growth(10, 10, 1), Growth(10, 5, 1), Growth(11, 6, 1))
     one.branches["A"] = replace(one.branch, growth=growth)
     line = picture.cache(one).split('class="kept" points="')[1].split('"')[0]
@@ -163,16 +163,16 @@ def test_a_sampling_number_beyond_its_box_is_what_the_box_shows():
     assert within_ends(beyond, held) == (held, [])  # the twin: what fits is taken as it is
 
 
-def test_two_branches_of_different_lengths_are_told_apart(desk):
-    one = desk()
+def test_two_branches_of_different_lengths_are_told_apart(thought):
+    one = thought()
     one.fork()
     assert "different places of the text" not in picture.comparison(one.compare("A", "B"))
     one.step()
     assert "different places of the text" in picture.comparison(one.compare("A", "B"))
 
 
-def test_quantizing_what_was_quantized_says_so(desk):
-    one = desk()
+def test_quantizing_what_was_quantized_says_so(thought):
+    one = thought()
     one.quantize("fp8_e4m3")
     with pytest.raises(InputProblem, match=r"already coded: nothing would change"):
         one.quantize("fp8_e4m3")
@@ -180,8 +180,8 @@ def test_quantizing_what_was_quantized_says_so(desk):
     one.quantize("fp8_e4m3")
 
 
-def test_the_prompt_of_a_branch_is_found_again(desk):
-    one = desk()
+def test_the_prompt_of_a_branch_is_found_again(thought):
+    one = thought()
     assert one.prompt.strip() == TEXT
     for _ in range(3):
         one.step()
@@ -194,7 +194,7 @@ def test_the_prompt_of_a_branch_is_found_again(desk):
     assert one.prompt.strip() != TEXT
 
 
-def test_a_model_without_keys_and_values_has_dropped_nothing(session, desk, tmp_path):
+def test_a_model_without_keys_and_values_has_dropped_nothing(session, thought, tmp_path):
     config = MambaConfig(vocab_size=1144, hidden_size=32, num_hidden_layers=2, state_size=4)
     MambaForCausalLM(config).save_pretrained(tmp_path / "mamba")
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -204,12 +204,12 @@ def test_a_model_without_keys_and_values_has_dropped_nothing(session, desk, tmp_
     one.begin(TEXT)
     shown = picture.thought(one) + picture.cache(one)
     assert "gone" not in shown and "held" not in shown and "of recurrent state" in shown
-    whole = desk()  # the twin: one that keeps them says so
+    whole = thought()  # the twin: one that keeps them says so
     assert "held" in picture.cache(whole) and "of K/V" in picture.cache(whole)
 
 
-def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(desk):
-    one = desk()
+def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(thought):
+    one = thought()
     one.verdict(2)
     assert "branch A beside a run without a pause" in picture.judged(one)
     one.fork()
@@ -230,9 +230,9 @@ def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(desk):
     assert "branch A has changed since" in picture.judged(one)
 
 
-def test_a_refusal_is_shown_as_it_was_raised_and_can_be_dismissed(desk):
-    desk("model=tiny_gpt2").save("foreign")
-    one = desk()
+def test_a_refusal_is_shown_as_it_was_raised_and_can_be_dismissed(thought):
+    thought("model=tiny_gpt2").save("foreign")
+    one = thought()
     with pytest.raises(RestoreRefused) as problem:
         one.load("foreign")
     shown = picture.problem(problem.value)
@@ -243,13 +243,13 @@ def test_a_refusal_is_shown_as_it_was_raised_and_can_be_dismissed(desk):
 
 def test_a_run_that_ends_while_its_picture_is_drawn_is_drawn_again():
     """The last token was missing on a page that only looked on, until it was read again."""
-    desk = SimpleNamespace(branches={}, current="A", running=object(), turn=threading.Lock())
+    thought = SimpleNamespace(branches={}, current="A", running=object(), turn=threading.Lock())
 
-    def view(desk, message):
-        desk.running = None  # it ends now; the picture has what was before
+    def view(thought, message):
+        thought.running = None  # it ends now; the picture has what was before
         return {"picture": message}
 
-    def act(desk):
+    def act(thought):
         yield "writing", {}
         yield "written", {}
         yield "nothing new", {}
@@ -257,16 +257,16 @@ def test_a_run_that_ends_while_its_picture_is_drawn_is_drawn_again():
     acts = object.__new__(Page)
     acts._view, acts._status, acts.c = (
         view,
-        lambda desk, message: message,
+        lambda thought, message: message,
         SimpleNamespace(status="words"),
     )
-    assert list(acts._handled(act)(desk)) == [
+    assert list(acts._handled(act)(thought)) == [
         {"picture": "writing"}, {"picture": "written"}, {"words": "nothing new"},
     ]  # fmt: skip
 
 
-def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(desk, session, tmp_path):
-    one = desk()
+def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(thought, session, tmp_path):
+    one = thought()
     for blank in (" ", "\n\t  "):
         with pytest.raises(InputProblem, match="nothing but blanks"):
             one.begin(blank)
@@ -276,12 +276,12 @@ def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(desk, ses
     assert chat.begin("  ") > 1
 
 
-def test_a_choice_of_each_head_is_named(desk):
-    one = desk()
+def test_a_choice_of_each_head_is_named(thought):
+    one = thought()
     one.add(" . the dog ran by the river and the bird sang in the tree . what is k ?")
     told = pruned_message(one, "keydiff", one.prune("keydiff", 9, True), 9)
     assert "Each KV head chose its own" in told
-    same = desk()
+    same = thought()
     assert "chose its own" not in pruned_message(
         same, "keydiff", same.prune("keydiff", 9, False), 9
     )

@@ -1,4 +1,4 @@
-"""A state that the desk made smaller: pruned or quantized, it goes on, is saved and is judged as chosen."""
+"""A state that the thought made smaller: pruned or quantized, it goes on, is saved and is judged as chosen."""
 
 from dataclasses import replace
 
@@ -19,8 +19,8 @@ from tests.pipeline.test_judge import Remembering
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
-    one = begun(desk(), 4)
+def test_prune_holds_the_budget_and_the_thought_goes_on(thought, policy):
+    one = begun(thought(), 4)
     before = one.branch.state
     assert one.prune(policy, 12) == before.tokens - 12
     assert one.branch.state.kept_tokens == 12 and before.kept_tokens == before.tokens
@@ -42,8 +42,8 @@ def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
     assert one.branch.state.documents["kv_format"]["pruned"][-1]["policy"] == policy
 
 
-def test_the_verdict_of_a_whole_and_of_a_pruned_thought(desk):
-    one = begun(desk(), 3)
+def test_the_verdict_of_a_whole_and_of_a_pruned_thought(thought):
+    one = begun(thought(), 3)
     whole = one.verdict(8)
     assert whole.verdict in ("exact", "equivalent") and "recomputed" in whole.against
     assert whole.stored_bytes > 0 and whole.steps == 8 and whole.noise
@@ -74,8 +74,8 @@ def test_what_a_model_keeps_outside_of_its_cache_is_missed_by_a_pruned_thought(
     assert one.verdict(8).verdict == "exact"
 
 
-def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
-    one = begun(desk(), 2)
+def test_what_was_quantized_can_be_saved_loaded_and_judged(thought):
+    one = begun(thought(), 2)
     whole = one.branch.state
     one.quantize("fp8_e4m3")
     made = one.verdict(4)
@@ -92,9 +92,9 @@ def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
 
 
 @pytest.mark.parametrize("name", QUANTIZERS)
-def test_codes_stay_codes_whatever_is_done_with_them(desk, name):
+def test_codes_stay_codes_whatever_is_done_with_them(thought, name):
     """Stepped, gone back in, saved, loaded, pruned: as small as was said, and never refused."""
-    one = begun(desk("quantize=kivi", "quantize.recent=4") if name == "kivi" else desk(), 6)
+    one = begun(thought("quantize=kivi", "quantize.recent=4") if name == "kivi" else thought(), 6)
     plain = one.branch.state.kv_bytes
     codes, _ = one.quantize(name)
     assert one.branch.state.kv_bytes == codes < plain
@@ -115,15 +115,15 @@ def test_codes_stay_codes_whatever_is_done_with_them(desk, name):
     one.load("little")
 
 
-def test_a_quantizer_with_nothing_to_code_says_so(desk):
-    one = begun(desk(), 2)
+def test_a_quantizer_with_nothing_to_code_says_so(thought):
+    one = begun(thought(), 2)
     with pytest.raises(InputProblem, match="nothing would change"):
         one.quantize("kivi")  # keeps more of the last tokens than there are
     assert "quantized" not in one.branch.state.documents["kv_format"]
 
 
-def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(desk):
-    one = begun(desk(), 2)
+def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(thought):
+    one = begun(thought(), 2)
     one.quantize("fp8_e4m3")
     one.step()  # a token in full precision behind the codes
     state = one.branch.state
@@ -146,8 +146,8 @@ def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(desk
 
 
 @pytest.mark.parametrize("policy", ["keep_last", "random", "knorm"])
-def test_a_pruned_branch_is_compared_as_it_answers_now(desk, policy):
-    one = begun(desk(), 2)
+def test_a_pruned_branch_is_compared_as_it_answers_now(thought, policy):
+    one = begun(thought(), 2)
     one.prune(policy, 12)
     state = one.branch.state
     found = one.compare("A", "B")
@@ -165,9 +165,9 @@ def test_a_pruned_branch_is_compared_as_it_answers_now(desk, policy):
     assert "KL 0 nats" in picture.comparison(one.compare("A", "C"))  # the same thought is the same
 
 
-def test_layers_that_keep_other_numbers_are_told_by_their_mean(desk):
+def test_layers_that_keep_other_numbers_are_told_by_their_mean(thought):
     """Also where one of them keeps every token, which is no pruning that dropped nothing."""
-    one = begun(desk("prune=snapkv", "prune.budget=pyramid", "prune.ratio=0.75"), 3)
+    one = begun(thought("prune=snapkv", "prune.budget=pyramid", "prune.ratio=0.75"), 3)
     keep = round(0.75 * one.branch.state.tokens)
     said = pruned_message(one, "snapkv", one.prune("snapkv", keep), keep)
     state = one.branch.state
