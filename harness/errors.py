@@ -123,12 +123,23 @@ class NotRestored(HarnessError):
         self.args = (f"{self.found}{self.remedy}",)
 
 
+class Altered(str):
+    """A fault of a snapshot that a digest found: what is stored is not what was written."""
+
+
+class DigestMismatch(ValueError):
+    """Bytes that are not those of their digest."""
+
+    def __init__(self) -> None:
+        super().__init__("does not match its digest")
+
+
 class SnapshotInvalid(NotRestored):
     """A snapshot whose manifest, digests or files do not hold. `faults` lists every one found."""
 
     def __init__(self, where: str, faults: Sequence[str], saving: bool = False):
         """saving: it is the state about to be written at `where` that does not hold."""
-        self.where, self.faults = where, [printable(f) for f in faults]
+        self.where, self.faults = where, [type(f)(printable(f)) for f in faults]
         shown = "\n".join(f"  - {f}" for f in self.faults[:20])
         more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
         what = f"the snapshot at {where} is not valid, nothing was restored from it"

@@ -98,7 +98,7 @@ def write(browser, name: str, text: str) -> None:
 
 
 def begun(browser, address: str) -> None:
-    browser.get(address + "?new")  # an empty desk
+    browser.get(address + "?new")  # an empty session
     shown(browser, "Ready.")
     press(browser, "begin")
     said(browser, f"Read {SENT} tokens.")

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 from blake3 import blake3
 
+from harness.errors import DigestMismatch
 from harness.save import cipher
 from harness.save.inmemory import InMemory
 from harness.snapshot.digest import digest_stream
@@ -240,7 +241,7 @@ def check(file: "BinaryIO | InMemory", row: dict[str, Any]) -> None:
         raise ValueError(f"has {size(file)} bytes, the manifest says {row['nbytes']}")
     covered = row.get("covered", row["nbytes"])
     if digest_stream(file, covered) != row["digest"]:
-        raise ValueError("does not match its digest")
+        raise DigestMismatch
     file.seek(0)
 
 

@@ -13,7 +13,16 @@ from typing import Any
 import torch
 
 from harness import blame, machine
-from harness.errors import REFERRED, STRANGE, HarnessError, InputProblem, SnapshotInvalid, Untrusted
+from harness.errors import (
+    REFERRED,
+    STRANGE,
+    Altered,
+    DigestMismatch,
+    HarnessError,
+    InputProblem,
+    SnapshotInvalid,
+    Untrusted,
+)
 from harness.process import shown
 from harness.save import cipher, contents, files, lineage
 from harness.save.access import Access
@@ -218,11 +227,13 @@ class Reading:
         key = self.access.key if self.manifest.get("salt") else None
         return _Opened(self, name, folder, key)
 
-    def _fault(self, name: str, problem: object) -> None:
+    def _fault(self, name: str, problem: object, tensor: str = "") -> None:
         folder, label = self._folders.get(name, (None, ""))
         if folder is not None:
             self._unsound.add(folder.path)
-        self.faults.append(f"{name}{label} {problem}")
+        text = _said(problem) if isinstance(problem, Exception) else problem
+        kind = Altered if isinstance(problem, DigestMismatch) else str
+        self.faults.append(kind(f"{name}{label}{tensor} {text}"))
 
     def _named(self, source: files.Source, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         wanted = {manifests.stored_name(r["name"]): r for r in rows}
@@ -244,14 +255,14 @@ class Reading:
                 self.mapped_files.append(Mapped.of(file, folder.path / name))
             files.check(file, row)
             source = files.Source(file, row["nbytes"], row["tensor_bytes"])
-            jobs: list[tuple[str, Future[str | None]]] = []
+            jobs: list[tuple[str, Future[object | None]]] = []
             for tensor_name, tensor in self._named(source, rows):
                 self.tensors[tensor_name] = tensor
                 job = pool.submit(_differs, tensor, wanted[tensor_name])
                 jobs.append((tensor_name, job))
             for tensor_name, job in jobs:
                 if problem := job.result():
-                    self._fault(name, f"{tensor_name} {problem}")
+                    self._fault(name, problem, f" {tensor_name}")
 
     def _tokenizer(self, row: dict[str, Any]) -> None:
         name = f"tokenizer/{row['file']}"
@@ -262,7 +273,7 @@ class Reading:
                 raise ValueError(f"has {files.size(file)} bytes, the manifest says {row['nbytes']}")
             data = file.read(row["nbytes"])
             if digest_bytes(data) != row["digest"]:
-                raise ValueError("does not match its digest")
+                raise DigestMismatch
             self.tokenizer[row["file"]] = data
 
 
@@ -300,7 +311,7 @@ class _Opened:
         if isinstance(problem, MISTAKES) and blame.author(problem):
             return False  # of a format from outside, whose word for a file that is not sound is ValueError
         if isinstance(problem, Exception):  # whatever a hostile file makes a library raise
-            self.reading._fault(self.name, _said(problem))
+            self.reading._fault(self.name, problem)
             return True
         return False
 
@@ -318,12 +329,12 @@ def _said(problem: Exception) -> str:
     return f"cannot be read: {type(problem).__name__} {str(problem)[:120]}".rstrip()
 
 
-def _differs(tensor: torch.Tensor, row: dict[str, Any]) -> str | None:
+def _differs(tensor: torch.Tensor, row: dict[str, Any]) -> object | None:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != row["dtype"] or list(tensor.shape) != row["shape"]:
         return f"is {dtype} {list(tensor.shape)}, the manifest says {row['dtype']} {row['shape']}"
     if digest_tensor(tensor, 1) != row["digest"]:
-        return "does not match its digest"
+        return DigestMismatch()
     return None
 
 

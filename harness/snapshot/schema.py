@@ -6,6 +6,7 @@ Every rule reports all its failures at once; nothing here raises on a bad manife
 import re
 from typing import Any
 
+from harness.errors import Altered
 from harness.snapshot import codes, coherence, documents
 from harness.snapshot import manifest as manifests
 from harness.snapshot.elements import ELEMENTS
@@ -48,7 +49,9 @@ def faults(manifest: dict[str, Any]) -> list[str]:
         return problems
     problems = _file_faults(manifest)
     if manifest["id"] != manifests.identity(manifest):
-        problems.append("the manifest does not hash to its own id: it was edited or damaged")
+        problems.append(
+            Altered("the manifest does not hash to its own id: it was edited or damaged")
+        )
     try:
         problems += _element_faults(manifest) + _layer_faults(manifest)
     except Exception as problem:  # hostile documents may break any of the rules
@@ -157,7 +160,7 @@ def _element_faults(manifest: dict[str, Any]) -> list[str]:
         if row != expected:
             keys = [k for k in row if row[k] != expected[k]]
             problems.append(f"element {expected['label']} ({expected['name']}): {', '.join(keys)}")
-    return [f"{f} does not follow from what is stored" for f in problems]
+    return [Altered(f"{f} does not follow from what is stored") for f in problems]
 
 
 def _layer_faults(manifest: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from harness.report.terminal.point import Passing
 from harness.results import metric
 from harness.save.access import using
 
+BENCHES = {"restore_bench": "bench", "format_bench": "bench"}  # settings of one task
 UNTRACKED = ("inspect", "verify", "ui")  # they leave nothing on a tracking server
 CLEAR = (
     "harness: encrypt= covers snapshots. The record in {} (.hydra, result.json, record.json, report.html, "
@@ -29,7 +30,7 @@ CLEAR = (
 
 
 def names() -> list[str]:
-    """Every task: one YAML under `conf/task/` and one file of that name, with `run`, beside this."""
+    """Every task: one YAML under `conf/task/` and, beside this, one file with `run` (one for all benches)."""
     return task_options("task")
 
 
@@ -128,7 +129,7 @@ def _story(name: str, say: Say) -> Any:
     if "torch" not in sys.modules:
         say.stage("torch")
         say.done(str(import_module("torch").__version__))
-    return import_module(f"harness.task.{name}")
+    return import_module(f"harness.task.{BENCHES.get(name, name)}")
 
 
 def _log_to(folder: Path | None) -> None:

@@ -26,7 +26,7 @@ def rows(harness):
 
 
 def test_every_cache_has_a_row_and_its_figures_hold(rows, monkeypatch):
-    from harness.task import bench
+    from harness.task.bench import decode as bench
 
     monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**22)  # the bandwidth is not what is looked at
     names = ["dynamic", "cloned", "static", "view", "manual"]
@@ -57,7 +57,7 @@ def test_every_cache_has_a_row_and_its_figures_hold(rows, monkeypatch):
 
 def test_a_cache_that_does_less_is_not_compared(rows, monkeypatch):
     """Its first steps are honest; the timed ones answer with what was said before."""
-    from harness.task import bench
+    from harness.task.bench import decode as bench
 
     monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**20)
     build = bench.build_decoder
@@ -84,7 +84,7 @@ def no_room(ids):
 
 
 def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch):
-    from harness.task import bench
+    from harness.task.bench import decode as bench
 
     monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**22)
     cfg = compose("experiment=bench_gpu")
@@ -116,7 +116,7 @@ def test_the_experiment_for_a_gpu_runs_small_on_a_cpu(rows, compose, monkeypatch
 def test_the_memory_limit_leaves_out_experts_that_no_token_is_sent_to(kind):
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from harness.task.bench import weight_bytes
+    from harness.task.bench.decode import weight_bytes
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64, "pad_token_id": 0}
     config = AutoConfig.for_model(
@@ -139,7 +139,7 @@ def test_a_gpu_bench_without_a_gpu_is_one_plain_message(harness):
 
 
 def test_llamacpp_takes_its_turn(rows, monkeypatch):
-    from harness.task import bench
+    from harness.task.bench import decode as bench
 
     monkeypatch.setitem(bench.PROBE_BYTES, "cpu", 2**20)
     found = rows("task=bench", "task.engines=[llamacpp]", "task.contexts=[96]", "task.branches=[]",

@@ -107,6 +107,6 @@ def test_what_one_more_token_does_is_said_to_be_one_step(harness, place) -> None
     done = harness("task=diff", "a=a", "b=b", "model=tiny")
     said = done.result["reason"]
     figures = done.result["diff"]
-    assert "which is one step alone" in said and f"{figures['next_step_kl']:.3g}"[:4] in said, said
+    assert "after one more token" in said and f"{figures['next_step_kl']:.3g}"[:4] in said, said
     alone = harness("task=diff", "a=a", "b=b").result["reason"]
-    assert "one step alone" not in alone
+    assert "one more token" not in alone

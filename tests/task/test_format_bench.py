@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.pipeline import clock
-from harness.task import format_bench
-from harness.task.format_bench import NEW_TOKENS, TOKENS, _usual, claim, rounds
+from harness.task.bench import claim, formats, rounds
+from harness.task.bench.formats import NEW_TOKENS, TOKENS, _usual
 
 
 @pytest.mark.parametrize("positions", [256, 2048, 4096])
@@ -50,8 +50,8 @@ def test_every_format_is_measured_and_gives_back_every_byte(
 
     monkeypatch.setattr(rounds.store, "save", once(rounds.store.save))
     monkeypatch.setattr(rounds.store, "load", once(rounds.store.load))
-    monkeypatch.setattr(format_bench, "decoder", once(format_bench.decoder))
-    monkeypatch.setattr(format_bench, "recompute_seconds", lambda *_: clock.seconds(read))
+    monkeypatch.setattr(formats, "decoder", once(formats.decoder))
+    monkeypatch.setattr(formats, "recompute_seconds", lambda *_: clock.seconds(read))
     monkeypatch.setattr(claim.pickle, "dump", once(claim.pickle.dump))
     read = once(lambda: None)
     small = "task.tokens=32", "task.dtypes=[bfloat16]", "task.repeats=1"

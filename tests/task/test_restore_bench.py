@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from harness.task import restore_bench
+from harness.task.bench import restore as restore_bench
 from tests.task.gpu_record import SMALL
 
 SHAPE = [f"model.config.{name}={value}" for name, value in SMALL.items()]
@@ -84,12 +84,12 @@ def test_the_same_past_gives_the_same_bits_again(harness):
 
 
 def test_a_first_token_that_is_another_is_told_with_how_near_it_was():
-    from harness.report.restore_bench import first_tokens
+    from harness.report.bench import first_tokens
 
     same = {"context": 8192, "same_first_token": True, "first_apart": 0.01, "first_gap": 0.2}
     other = {"context": 32768, "same_first_token": False, "first_apart": 0.03, "first_gap": 0.02}
     assert first_tokens([same]) == "the first token is the same in each"
     assert first_tokens([{**same, "same_first_token": None}]) == "no first token was measured"
     told = first_tokens([same, other])
-    assert "the same in 1 of them" in told
-    assert "at 32,768 it is another: the two likeliest are 0.02 apart, the two runs 0.03" in told
+    assert "the same in 1 of 2" in told
+    assert "at 32,768 the two likeliest are 0.02 apart, the two runs 0.03" in told

@@ -20,7 +20,7 @@ from harness.pipeline.clock import settled
 from harness.pipeline.interop import from_cache
 from harness.pipeline.session import Session
 from harness.save import store
-from harness.task.bench.spread import quartiles
+from harness.task.bench.likeness import quartiles
 from harness.task.bench.synthetic import synthetic_state
 
 OURS, NAME = "transformers", "llamacpp"

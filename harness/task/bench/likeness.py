@@ -1,8 +1,10 @@
-"""Whether the caches of a row computed the same: a step that did less is no faster."""
+"""Whether the caches of a row computed the same (a step that did less is no faster), and the spread of their times."""
 
-from statistics import median
+from statistics import median, quantiles
 
 import torch
+
+from harness.report.bench import HIGH, LOW
 
 
 class Likeness:
@@ -20,15 +22,14 @@ class Likeness:
         self.reference = name = "dynamic" if "dynamic" in logits else next(iter(logits))
         self._eps = torch.finfo(logits[name].dtype).eps
         wanted = logits[name].float()
-        for cache, said in logits.items():
-            alike = said.shape == wanted.shape
-            gap = float((said.float() - wanted).norm() / wanted.norm()) if alike else float("inf")
+        for cache, given in logits.items():
+            alike = given.shape == wanted.shape
+            gap = float((given.float() - wanted).norm() / wanted.norm()) if alike else float("inf")
             self._apart.setdefault(cache, []).append(gap)
 
     def faults(self) -> dict[str, str]:
-        """What to say of the caches whose logits have fewer than half of the dtype's digits in common
-        with the reference's: in half of the turns and more, so that an expert chosen otherwise for a
-        tie is none."""
+        """A reason for each cache whose logits share fewer than half of the dtype's digits with the
+        reference's, by the median of turns (an expert chosen otherwise for a tie is no fault)."""
         middle = {cache: median(gaps) for cache, gaps in self._apart.items()}
         return {
             cache: f"its logits are not those of {self.reference} (apart by {gap:.2g} of their size): "
@@ -36,3 +37,11 @@ class Likeness:
             for cache, gap in middle.items()
             if cache != self.reference and not gap <= self._eps**0.5
         }
+
+
+def quartiles(seconds: list[float]) -> dict[str, float | None]:
+    """The middle half of the times, as a row of `bench.json` has it; None for a single time."""
+    low, high = None, None
+    if len(seconds) > 1:
+        low, _, high = quantiles(seconds, n=4, method="inclusive")
+    return {LOW: low, HIGH: high}

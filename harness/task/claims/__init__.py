@@ -28,7 +28,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             {
                 "claim": name,
                 "verdict": settled.verdict,
-                "says": claim.CLAIM,
+                "says": claim.says,
                 "answer": settled.answer,
                 "because": settled.because,
                 "conditions": settled.conditions,
@@ -38,34 +38,21 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         )
     from harness.report import claims
 
-    reason = counted([row["verdict"] for row in rows])
+    counts = counted([str(row["verdict"]) for row in rows])
+    reason = f"{machine.many(len(rows), 'claim')} settled: {counts}"
     columns, children = ["claim", "verdict", "answer"], [_child(row) for row in rows]
-    sections = claims.sections(rows, {name: claim.LAYOUT for name, claim in chosen.items()})
+    sections = claims.sections(rows, {name: claim.layout for name, claim in chosen.items()})
     return finish_table(
-        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children, by=columns[:1], word=brief(reason),
+        session, "claims", rows, sections, UNJUDGED, reason, columns, children=children, by=columns[:1], word=counts,
         record={"elements": model_rows(session.documents)},
     )  # fmt: skip
 
 
 def counted(verdicts: list[str]) -> str:
-    """How many claims were settled, and how."""
-    words = {
-        HOLDS: ("holds", "hold"),
-        REFUTED: ("is refuted", "are refuted"),
-        DEPENDS: ("depends on conditions", "depend on conditions"),
-    }
-    told = [
-        f"{count} {words[verdict][count > 1]}"
-        for verdict in words
-        if (count := verdicts.count(verdict))
-    ]
-    return f"{machine.many(len(verdicts), 'claim')} settled: {', '.join(told)}"
-
-
-def brief(told: str) -> str:
-    """What `counted` tells, in a few words: `9 hold, 2 refuted, 8 depend`."""
-    said = told.partition(": ")[2].replace(" on conditions", "")
-    return said.replace("is refuted", "refuted").replace("are refuted", "refuted")
+    """How many claims were settled, and how: `9 hold, 2 refuted, 8 depend`."""
+    labels = {HOLDS: ("holds", "hold"), REFUTED: ("refuted",) * 2, DEPENDS: ("depends", "depend")}
+    counts = {verdict: verdicts.count(verdict) for verdict in labels}
+    return ", ".join(f"{n} {labels[verdict][n > 1]}" for verdict, n in counts.items() if n)
 
 
 def _child(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What every claim is settled with: a model, a text of any length, one noise floor, small steps."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from harness.pipeline import clock
 from harness.pipeline.noise import noise
 from harness.pipeline.session import Session
 from harness.report.claims import BEYOND as BEYOND
+from harness.report.claims import Layout
 from harness.snapshot.digest import digest_named
 from harness.snapshot.state import State
 from harness.tokenizer.policy import encode
@@ -26,16 +27,57 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Settled:
-    """verdict: holds, refuted or depends. figures: measured, flat. answer: the verdict in a line, of what depends
-    on what it does. because: one or two sentences. conditions: under which the verdict was reached. model: what
-    it was measured with, where that is not the model of the run."""
+    """verdict: holds, refuted or depends. figures: measured, flat. answer, because, conditions: where they
+    hang on the figures; else the claim's own. model: what it was measured with, where that is not the run's."""
 
     verdict: str
     figures: dict[str, Any]
-    answer: str
+    answer: str = ""
     because: str = ""
     conditions: str = ""
     model: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """says: the claim. layout: its figures' labels. answers: the verdict in a line, by verdict. because: one or
+    two sentences. conditions: under which it was measured. measure: the experiment and its rule."""
+
+    says: str
+    layout: Layout
+    answers: Mapping[str, str]
+    because: str
+    conditions: str
+    measure: Callable[["Bench"], Settled]
+
+    def settle(self, bench: "Bench") -> Settled:
+        made = self.measure(bench)
+        return replace(
+            made,
+            answer=made.answer or self.answers[made.verdict],
+            because=made.because or self.because,
+            conditions=made.conditions or self.conditions,
+        )
+
+
+CLAIMS: dict[str, Claim] = {}
+
+
+def claim(
+    says: str,
+    layout: Layout,
+    answers: Mapping[str, str] | None = None,
+    because: str = "",
+    conditions: str = "",
+) -> Callable[[Callable[["Bench"], Settled]], Callable[["Bench"], Settled]]:
+    """Register the decorated experiment as the claim of its name."""
+
+    def register(measure: Callable[["Bench"], Settled]) -> Callable[["Bench"], Settled]:
+        row = Claim(says, layout, answers or {}, because, conditions, measure)
+        CLAIMS[measure.__name__] = row
+        return measure
+
+    return register
 
 
 @dataclass

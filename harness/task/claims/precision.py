@@ -11,7 +11,16 @@ from harness.config import CacheConfig
 from harness.fault.edit import layers
 from harness.model.loaded import Loaded
 from harness.report.claims import Layout
-from harness.task.claims.bench import BEYOND, DEPENDS, HOLDS, REFUTED, Bench, Settled, seconds
+from harness.task.claims.bench import (
+    BEYOND,
+    DEPENDS,
+    HOLDS,
+    REFUTED,
+    Bench,
+    Settled,
+    claim,
+    seconds,
+)
 
 CLAIM = "fp16 on CPU is computed as fp32; mixed precision between capture and resume drifts."
 
@@ -30,7 +39,8 @@ LAYOUT = Layout(
 )
 
 
-def settle(bench: Bench) -> Settled:
+@claim(CLAIM, LAYOUT)
+def precision(bench: Bench) -> Settled:
     figures = {**_products(), **_model(bench)}
     wide_sums = figures["fp16_product_error_over_one_rounding"] < 1.5
     as_fp32 = figures["fp16_model_shift_in_noise_floors"] <= BEYOND

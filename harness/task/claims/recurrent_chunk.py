@@ -27,7 +27,7 @@ from harness.capture import new_cache
 from harness.config import ModelConfig
 from harness.model.loaded import load
 from harness.report.claims import Layout
-from harness.task.claims.bench import HOLDS, REFUTED, Bench, Settled
+from harness.task.claims.bench import HOLDS, REFUTED, Bench, Settled, claim
 
 CLAIM = "Several tokens fed at once go on from the stored recurrent state, as single tokens do."
 TOKENS, STEP = 16, 4
@@ -53,7 +53,8 @@ LAYOUT = Layout(
 )
 
 
-def settle(bench: Bench) -> Settled:
+@claim(CLAIM, LAYOUT)
+def recurrent_chunk(bench: Bench) -> Settled:
     figures: dict[str, Any] = {}
     for family, values in FAMILIES.items():
         for step in (1, STEP):

@@ -1,13 +1,27 @@
-"""The founding documents' claims, one small file each, settled by experiment in the run itself.
-
-A file has `CLAIM` (the claim, in a sentence) and `settle(bench)`. SEEDS order is kept in `ORDER`.
-"""
-
-from importlib import import_module
-from typing import Any
+"""The founding documents' claims: rows of `CLAIMS`, each settled by its experiment in the run itself."""
 
 from harness.errors import ConfigProblem, suggestion
+from harness.task.claims import (
+    caches,
+    positions,
+    precision,
+    recurrent_chunk,
+    save_formats,
+    template_drift,
+    turn_latency,
+)
+from harness.task.claims.bench import CLAIMS, Claim
 
+# importing them fills CLAIMS
+MODULES = (
+    caches,
+    positions,
+    precision,
+    recurrent_chunk,
+    save_formats,
+    template_drift,
+    turn_latency,
+)
 ORDER = (
     "isolation", "clone_cost", "manual_forward", "special_tokens", "position_fault",
     "position_reset", "priming", "template_drift", "aliasing", "rebind", "precision",
@@ -16,8 +30,8 @@ ORDER = (
 )  # fmt: skip
 
 
-def claim_named(name: str) -> Any:
-    """The module of a claim. Raises ConfigProblem for an unknown name."""
+def claim_named(name: str) -> Claim:
+    """The claim. Raises ConfigProblem for an unknown name."""
     if name not in ORDER:
         raise ConfigProblem(f"task.only: '{name}' is not a claim.{suggestion(name, list(ORDER))}")
-    return import_module(f"harness.task.claims.{name}")
+    return CLAIMS[name]

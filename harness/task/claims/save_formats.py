@@ -7,7 +7,7 @@ import pickle
 import torch
 
 from harness.report.claims import Layout
-from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled, seconds
+from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled, claim, seconds
 
 CLAIM = "torch.save is faster and smaller than pickle; gzip is smaller and slower."
 
@@ -29,7 +29,8 @@ LAYOUT = Layout(
 )
 
 
-def settle(bench: Bench) -> Settled:
+@claim(CLAIM, LAYOUT)
+def save_formats(bench: Bench) -> Settled:
     limit = bench.loaded.max_positions or 1024
     state = bench.state(bench.ids(min(1024, limit - 1)))
     tensors = dict(t for layer in state.layers for t in layer.tensors())

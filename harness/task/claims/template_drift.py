@@ -8,7 +8,7 @@ from harness.config import SamplingConfig
 from harness.errors import UnsupportedModel
 from harness.pipeline.dialogue import Dialogue
 from harness.report.claims import Layout
-from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
+from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled, claim
 
 CLAIM = (
     "Slicing the re-rendered template at `cp` is safe; re-tokenized history can disagree with the "
@@ -39,7 +39,8 @@ LAYOUT = Layout(
 )
 
 
-def settle(bench: Bench) -> Settled:
+@claim(CLAIM, LAYOUT)
+def template_drift(bench: Bench) -> Settled:
     try:
         greedy, _ = _mismatches(bench, SamplingConfig("greedy"))
         warm = {t: _mismatches(bench, SamplingConfig("sample", t, seed=3)) for t in HEAT}

@@ -8,7 +8,7 @@ from harness.errors import UnsupportedModel
 from harness.model.ending import end_tokens
 from harness.pipeline.dialogue import Dialogue, answered_anew
 from harness.report.claims import Layout
-from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled
+from harness.task.claims.bench import DEPENDS, HOLDS, REFUTED, Bench, Settled, claim
 
 CLAIM = "Cached turns answer in constant time while naive re-processing grows."
 TURNS, CHATS = 40, 3
@@ -36,7 +36,8 @@ LAYOUT = Layout(
 )
 
 
-def settle(bench: Bench) -> Settled:
+@claim(CLAIM, LAYOUT)
+def turn_latency(bench: Bench) -> Settled:
     try:
         chats = [_chat(bench) for _ in range(CHATS)]
     except UnsupportedModel as problem:

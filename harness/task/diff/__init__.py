@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from harness.compare.identity import Difference
-from harness.compare.identity import told as told_of
+from harness.compare.identity import told as waiver_table
 from harness.config import Config
 from harness.errors import InputProblem
 from harness.machine import many
@@ -34,38 +34,28 @@ from harness.task.diff.deviation import (
 from harness.task.diff.fold import folded
 
 BEFORE = (
-    "The stored logits are those of the last token that was read, kept from when it was read. What was done to "
-    "keys and values since, pruning, quantizing and damage too, does not change them: they do not tell what it does."
+    "The stored logits are those of the last token that was read. Pruning, quantizing or damaging keys and values "
+    "since does not change them."
 )
 OTHER_TOKENS = (
-    "Left out: those of a follow its {} tokens, those of b its {}, which are not the same. What comes next after different "
-    "texts differs by itself, so how far the logits lie apart says nothing of either state."
+    "Left out: those of a follow its {} tokens, those of b its {}, which are not the same."
 )
 NEXT = (
-    "No continuation was measured. With model=NAME both states are fed the next token, and the logits after it "
-    "are compared (with restore.strict=false also of a state that a restore refuses)."
+    "No continuation was measured. With model=NAME both states are fed the next token (with restore.strict=false "
+    "also a state that a restore refuses)."
 )
-NO_MODEL = (
-    "The stored logits are those of the last token that was read, each by its own model. No continuation can be "
-    "measured: no one model holds both ({})."
-)
-DRAWS = (
-    "one difference, the random numbers to come (another seed, or more drawn): all that was read, its keys, values and "
-    "logits are the same, bit for bit. It counts where tokens are drawn, not where the most likely one is taken"
-)
+UNHELD = "No continuation can be measured: no one model holds both ({})."
+DRAWS = "one difference: the RNG state (different seed, or more draws)"
 COUNTED = (
-    "Tokens by name are counted from 1, an index from 0: of keys and values it is [row of the batch, head, kept "
-    "token, number], of what two states hold both [head, token, number]. Bits, of what is no whole number: how many of that one element differ, and the lowest of them, "
-    "counted from 0, the least of its value."
+    "Tokens by name are counted from 1, an index from 0: of keys and values [row of the batch, head, kept token, "
+    "number], of what two states hold both [head, token, number]. Bits: how many of that one element differ, and the "
+    "lowest of them."
 )
 DERIVED = (
     "Digests cover what differs above, codes are kept by one side alone, and a proof is how near a replay of the "
-    "last token came to what was stored, when it was saved: to its logits, and to its keys and values (kv)."
+    "last token came to the stored logits, and to its keys and values (kv)."
 )
-IDS = (
-    "An id is the digest of a snapshot's whole manifest: its format, its files and its parent count, so the same "
-    "state stored twice may have two."
-)
+IDS = "An id is the digest of a snapshot's whole manifest: one state stored twice may have two."
 OTHER = "\u2260 differs"
 COLUMNS = ["what", "where", "a", "b", "bits", "how much"]
 
@@ -99,9 +89,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     waived: list[Difference] = []
     none = between.unheld(one, two)
     if none and chosen("model") and cfg.restore.strict:
-        raise InputProblem(
-            f"{NO_MODEL.format(none)[NO_MODEL.index('No cont') :]} Leave out model=."
-        )
+        raise InputProblem(f"{UNHELD.format(none)} Leave out model=.")
     if deviations and alike and chosen("model"):
         logits["next step"], waived = _step(cfg, folder, say, one, two)
     measured = {name: compared(*pair) for name, pair in logits.items()} if deviations else {}
@@ -121,9 +109,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     listed = [d for d in deviations if not (grown and d.where == "form")]  # it says as much
     own, figures = independent(listed), record["diff"]
     whole = between.models(one, two) + between.exchanged(one, two)
-    said = grown or between.retyped(own, one, two, figures)
-    said = said or whole + _reason(deviations, held, _lossy(one, two), figures)
-    record["reason"] = said + between.stepped(figures)
+    reason = str(grown) if grown else between.retyped(own, one, two, figures)
+    reason = reason or whole + _reason(deviations, held, _lossy(one, two), figures)
+    record["reason"] = reason = reason + between.stepped(figures)
     these, those = dict(needs(one, first)), dict(needs(two, second))
     names = list(these | those)
     what = [
@@ -150,21 +138,20 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     if texts := read(one, two):
         sections.insert(1, html.section("What was read", columns=["of", "text"], rows=texts))
     layers = any(d.what.startswith("layer.") for d in deviations)
-    measures, told = in_logits(measured, layers, none)
+    measures, note = in_logits(measured, layers, none)
     columns = ["logits", "largest difference", "KL (nats)", "same token"]
     if not alike:
-        told = OTHER_TOKENS.format(one.tokens, two.tokens)
+        note = OTHER_TOKENS.format(one.tokens, two.tokens)
         measures = []
     if waived:
         rows = [[spoken(d.element), called(d.element, d.field), d.saved, d.found] for d in waived]
         sections.insert(1, html.section("Waived differences", columns=["element", "field", "saved", "found"], rows=rows))  # fmt: skip
     if measures or not alike:
-        sections.insert(1, html.section("In logits", text=told, columns=columns, rows=measures))
+        sections.insert(1, html.section("In logits", text=note, columns=columns, rows=measures))
 
     def show(result: dict[str, Any]) -> None:
-        word = "" if went_on else "differs: " if deviations else "same: "
-        said = str(record["reason"])
-        say.line(f"{word}{said}" if word else f"{said[0].upper()}{said[1:]}")
+        head = "" if went_on else "differs: " if deviations else "same: "
+        say.line(f"{head}{reason}" if head else f"{reason[0].upper()}{reason[1:]}")
         say.line()
         if deviations:
             tabled(say, f"a = {cfg.a}, b = {cfg.b}", BRIEF, [d.brief() for d in folded(own)])
@@ -172,10 +159,10 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
             if measures:
                 tabled(say, "In logits", columns, measures)
                 say.line()
-            if told:
-                say.fact("stored" if measures else "logits", told)
+            if note:
+                say.fact("stored" if measures else "logits", note)
         if waived:
-            say.fact("waived", told_of(waived))
+            say.fact("waived", waiver_table(waived))
         say.fact("report", f"{shown(folder)}/report.html")
 
     code = 1 if deviations else 0
@@ -198,14 +185,14 @@ def figured(deviations: list[Deviation], measured: dict[str, Any]) -> dict[str, 
     was `compared` of logits."""
     gaps = [d.gap for d in deviations if d.what.endswith((".key", ".value")) and d.gap is not None]
     tensors = [d for d in deviations if d.what.startswith("layer.") or d.what in TENSORS]
-    told = {"differences": len(deviations), "tensors": len(tensors)}
+    counts = {"differences": len(deviations), "tensors": len(tensors)}
     logits = {
         f"{name.replace(' ', '_')}_{key}": value
         for name, values in measured.items()
         for key, value in values.items()
         if key != "same_token"
     }
-    return {**told, "largest_kv_difference": max(gaps, default=None), **logits}
+    return {**counts, "largest_kv_difference": max(gaps, default=None), **logits}
 
 
 def judged(deviations: list[Deviation], measured: dict[str, Any]) -> str:
@@ -225,7 +212,7 @@ def in_logits(
     called = {"stored": "stored at capture"} if other else {}
     rows = [[called.get(name, name), *figures.values()] for name, figures in measured.items()]
     if unheld and "next step" not in measured:
-        return rows, NO_MODEL.format(unheld) * other
+        return rows, f"{BEFORE} {UNHELD.format(unheld)}" * other
     return rows, (BEFORE if "next step" in measured else f"{BEFORE} {NEXT}") * other
 
 
@@ -287,17 +274,17 @@ def _lossy(one: State, two: State) -> str:
     formats = [state.documents["kv_format"] for state in (one, two)]
     pruned = tokens_held(one) != tokens_held(two)
     coded = formats[0].get("quantized") != formats[1].get("quantized")
-    said = []
+    parts = []
     for name, state, stored in zip("ab", (one, two), formats, strict=True):
         by = [str(stage["policy"]) for stage in stored.get("pruned") or ()]
         if pruned and by and reduced(state):
             some = on_average(*tokens_held(state), f" of {state.tokens} tokens")
-            said.append(f"snapshot {name} is pruned by {' and '.join(by)}: it holds {some}")
+            parts.append(f"snapshot {name} is pruned by {' and '.join(by)}: it holds {some}")
         by = [str(stage["quantizer"]) for stage in stored.get("quantized") or ()]
         if coded and by:
-            said.append(f"snapshot {name} is quantized by {' and '.join(by)}")
-    told = [*between.dtypes(one, two), *said] if said else []
-    return "".join(f"{words}; " for words in told)
+            parts.append(f"snapshot {name} is quantized by {' and '.join(by)}")
+    clauses = [*between.dtypes(one, two), *parts] if parts else []
+    return "".join(f"{clause}; " for clause in clauses)
 
 
 def _reason(
@@ -329,13 +316,13 @@ def _reason(
         count += f", and {rest} that follow{'s' * (rest == 1)} from {'them' if others else 'it'}"
     count = f"{lossy}{count}{'; the first' * bool(others or rest)}"
     if first.what == "token_ids" and first.where != "form":
-        said = f"other texts, which part at {first.place} of what was read: {first.a} against {first.b}"
+        texts = f"other texts, which part at {first.place} of what was read: {first.a} against {first.b}"
         if not others:
             return (
-                said
+                texts
                 + f"; {many(rest, 'difference')} follow{'s' * (rest == 1)} from that" * bool(rest)
             )
-        return f"{said}; {count.removesuffix('; the first')}"
+        return f"{texts}; {count.removesuffix('; the first')}"
     bits = f", by {first.bits}" if first.bits else ""
     raw = first.place == called(first.what, first.where)
     at = " at " if raw else " " if (first.what, first.where) in deviation.PLACES else ", "

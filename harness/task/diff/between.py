@@ -80,7 +80,7 @@ def stepped(figures: Mapping[str, float | None]) -> str:
     gap, kl = figures.get("next_step_max_abs_diff"), figures.get("next_step_kl")
     if gap is None or kl is None:
         return ""
-    return f"; after one more token their logits differ by at most {number(gap)} (KL {number(kl)} nats), which is one step alone"
+    return f"; after one more token their logits differ by at most {number(gap)} (KL {number(kl)} nats)"
 
 
 def dtypes(one: State, two: State) -> list[str]:

@@ -14,7 +14,6 @@ from harness.report.terminal.console import number
 from harness.snapshot.elements import called
 from harness.snapshot.state import State
 
-UNCHANGED = "and so are their K/V, bit for bit"
 FIRST = ("token_ids", "attention_mask", "next_position")  # what was read explains all the rest
 MODEL = ("token_embeddings", "attention_weights", "layer_norm", "model_config", "tokenizer")
 AT = re.compile(r"\[(\d+), ?(\d+)\]")  # row and token, from 0
@@ -108,21 +107,42 @@ def read_alike(one: State, two: State) -> bool:
     return torch.equal(one.token_ids, two.token_ids)
 
 
+@dataclass(frozen=True)
+class Continuation:
+    """State `longer` read what `shorter` read, and `more` tokens. unchanged: it holds the same keys and values of
+    the first `tokens`, bit for bit; apart: the first that differs, of two that hold them."""
+
+    longer: str
+    shorter: str
+    tokens: int
+    more: int
+    unchanged: bool = False
+    apart: Deviation | None = None
+
+    def __str__(self) -> str:
+        text = f"state {self.longer} continues state {self.shorter}: the first {self.tokens} tokens are the same"
+        if self.unchanged:
+            text += ", and so are their K/V, bit for bit"
+        elif self.apart:
+            amount = f" ({self.apart.amount})" if self.apart.amount else ""
+            text += f", but not their K/V, from {self.apart.what} on{amount}"
+        return f"{text}; it read {self.more} more"
+
+
 def continued(one: State, two: State) -> dict[str, str] | None:
     """Which of `a` and `b` is the `longer`, and which the `shorter`, where the one holds all that the other
     read, masked as it was, with the same keys and values bit for bit; None elsewhere."""
-    said = continues(one, two)
-    sides = {"longer": "b", "shorter": "a"}
-    short, long = sorted((one, two), key=lambda state: state.tokens)
-    masked = torch.equal(long.attention_mask[:, : short.tokens], short.attention_mask)
-    if not (said and UNCHANGED in said and masked):
+    made = continues(one, two)
+    if made is None or not made.unchanged:
         return None
-    return sides if long is two else {"longer": "a", "shorter": "b"}
+    few = made.tokens
+    if not torch.equal(one.attention_mask[:, :few], two.attention_mask[:, :few]):
+        return None
+    return {"longer": made.longer, "shorter": made.shorter}
 
 
-def continues(one: State, two: State, called: tuple[str, str] = ("a", "b")) -> str | None:
-    """What the longer state has beyond the shorter, where it went on from there: `b` read what `a` read
-    and more, or the other way round. None where neither does, and of two models. called: the names of both."""
+def continues(one: State, two: State, names: tuple[str, str] = ("a", "b")) -> Continuation | None:
+    """How the longer state goes on from the shorter; None where neither does, and of two models."""
     if any(one.documents.get(name) != two.documents.get(name) for name in MODEL):
         return None
     if one.batch != two.batch or one.tokens == two.tokens:
@@ -131,22 +151,19 @@ def continues(one: State, two: State, called: tuple[str, str] = ("a", "b")) -> s
     tokens = short.tokens
     if not torch.equal(long.token_ids[:, :tokens], short.token_ids):
         return None
-    names = called[::-1] if long is two else called
-    more = f"it read {long.tokens - tokens} more"
-    told = f"state {names[0]} continues state {names[1]}: the first {tokens} tokens are the same"
+    longer, shorter = names[::-1] if long is two else names
+    made = Continuation(longer, shorter, tokens, long.tokens - tokens)
     pairs = [(a, b) for a, b in zip(short.layers, long.layers, strict=False) if a.segments]
-    whole = all(
+    if not pairs or not all(
         b.segments and torch.equal(a.positions, b.positions[..., : a.kept]) for a, b in pairs
-    )
-    if not pairs or not whole:
-        return f"{told}; {more}"
+    ):
+        return made
     for a, b in pairs:
         for part in ("key", "value"):
             x, y = getattr(a, part), getattr(b, part)[:, :, : a.kept]
-            if difference := tensor_difference(f"layer.{a.index}.{part}", x, y):
-                amount = f" ({difference.amount})" if difference.amount else ""
-                return f"{told}, but not their K/V, from {difference.what} on{amount}; {more}"
-    return f"{told}, {UNCHANGED}; {more}"
+            if apart := tensor_difference(f"layer.{a.index}.{part}", x, y):
+                return replace(made, apart=apart)
+    return replace(made, unchanged=True)
 
 
 def _rank(deviation: Deviation) -> int:

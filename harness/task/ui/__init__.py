@@ -1,4 +1,4 @@
-"""`task=ui`: a small local page to step a thought, look into it, pause it and bring it back."""
+"""`task=ui`: a local page to step a thought, look into it, pause it and bring it back."""
 
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.engine import Engine
     from harness.report.terminal.console import Say
 
-PAUSE = 0.5  # seconds; Python looks for a Ctrl-C that another thread was woken for in between
+PAUSE = 0.5  # seconds between two looks for a Ctrl-C that woke another thread
 
 
 def run(cfg: Any, folder: Path, say: Any) -> Any:
@@ -25,11 +25,11 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     from harness.pipeline.prompt import prompt_text
     from harness.pipeline.session import Session
     from harness.save import store
-    from harness.task.ui import acts
+    from harness.task.ui import handlers
     from harness.task.ui.continuation import places
-    from harness.task.ui.desk import Desk
     from harness.task.ui.evaluation import SETS
-    from harness.task.ui.shelf import Shelf, check_folder
+    from harness.task.ui.session import PageSession
+    from harness.task.ui.snapshots import SnapshotStore, check_folder
     from harness.task.ui.tabs import Tabs
 
     within("task.port", cfg.task.port, 0, 65535)
@@ -47,36 +47,36 @@ def run(cfg: Any, folder: Path, say: Any) -> Any:
     check_folder(place)
     prompt, _ = prompt_text(cfg)
     session = Session.open(cfg, folder, say)
-    session.say = type(say)(quiet=True)  # from now on the page speaks
-    shelf = Shelf(place, cfg.save)
+    session.say = type(say)(quiet=True)  # the page shows messages from here on
+    snapshots = SnapshotStore(place, cfg.save)
     with engine_of(cfg, say) as engine:
         if engine is not None:
             say.done(_versions(engine))
 
-        def desk() -> Desk:
-            made = Desk(session, shelf, folder, engine)
+        def opened() -> PageSession:
+            made = PageSession(session, snapshots, folder, engine)
             if source:
                 made.restore(store.load(source)[0], Path(source))
             return made
 
-        desk()  # a snapshot that is refused ends the task here, not in somebody's browser
-        tabs = Tabs(desk, shelf.folder, cfg.save)
-        own = cfg.prompt.name in SETS  # questions that were asked for on the command line
-        asked = cfg.prompt.name if own else "recall" if cfg.model.name == "tiny" else "needle"
-        file = (cfg.prompt.path or "") if own else ""
-        shown = places(engine, cfg.engine.name)
-        first = (facts(session, engine), prompt, cfg.task.run, asked, file, shown)
+        opened()  # a snapshot that is refused ends the task here, not in the browser
+        tabs = Tabs(opened, place, cfg.save)
+        asked = cfg.prompt.name in SETS  # questions given on the command line
+        kind = "recall" if cfg.model.name == "tiny" else "needle"
+        kind, file = (cfg.prompt.name, cfg.prompt.path or "") if asked else (kind, "")
+        where = places(engine, cfg.engine.name)
+        first = (facts(session, engine), prompt, cfg.task.run, kind, file, where)
         with serving(
-            lambda: acts.build(tabs, cfg.task.check, *first), cfg.task.port, folder.parent
+            lambda: handlers.build(tabs, cfg.task.check, *first), cfg.task.port, folder.parent
         ) as address:
             say.line(f"page: {address} (Ctrl-C ends it)")
             _wait(cfg.task.seconds)
             tabs.end()
-    return _concluded(cfg, folder, say, shelf)
+    return _finished(cfg, folder, say, snapshots)
 
 
 def engine_of(cfg: Config, say: "Say") -> "AbstractContextManager[Engine | None]":
-    """The engine beside ours that a branch can be continued by; none where `engine=` names ours."""
+    """The engine that a branch can be continued by; None where `engine=` names ours."""
     from harness.engine.registry import OURS, engine
 
     if cfg.engine.name == OURS:
@@ -86,7 +86,7 @@ def engine_of(cfg: Config, say: "Say") -> "AbstractContextManager[Engine | None]
 
 
 def facts(session: Any, engine: "Engine | None") -> str:
-    """One line about what thinks here."""
+    """One line about model, device, engine and formats."""
     from importlib import metadata
 
     cfg = session.cfg
@@ -116,28 +116,23 @@ def _wait(seconds: float) -> None:
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE))
     except KeyboardInterrupt:
-        interrupt.heard()  # it is how a page ends; what is left to do is done in peace
+        interrupt.heard()  # a page ends this way: the rest of the task runs undisturbed
 
 
-def _again(place: str) -> str:
-    """The command that was typed, with `place` as the shelf: the same model in the same precision."""
+def _finished(cfg: Any, folder: Path, say: Any, snapshots: Any) -> Any:
     from harness.config.literal import whole
     from harness.pipeline.environment import command
-
-    typed = [word for word in command() if not word.startswith(("out=", "task.seconds="))]
-    return process.retold(whole([*typed, f"out={place}"]))
-
-
-def _concluded(cfg: Any, folder: Path, say: Any, shelf: Any) -> Any:
     from harness.pipeline.finish import finish_page, shown
     from harness.report import html
 
-    names = shelf.names()
-    reason = f"{machine.many(len(names), 'snapshot')} in {shown(shelf.folder)}"
-    rows = [[name, shelf.stored_bytes(name)] for name in names]
-    snapshots = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
-    record = {"verdict": UNJUDGED, "reason": reason, "snapshots": snapshots}
+    place = shown(snapshots.folder)
+    rows = [[name, snapshots.stored_bytes(name)] for name in snapshots.names()]
+    reason = f"{machine.many(len(rows), 'snapshot')} in {place}"
+    saved = [{"name": name, "stored_bytes": nbytes} for name, nbytes in rows]
+    record = {"verdict": UNJUDGED, "reason": reason, "snapshots": saved}
     sections = [html.section("Snapshots", columns=["name", "bytes"], rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 0)
-    say.line(f"{reason}; open them again with: {_again(shown(shelf.folder))}")
+    typed = [word for word in command() if not word.startswith(("out=", "task.seconds="))]
+    again = process.retold(whole([*typed, f"out={place}"]))
+    say.line(f"{reason}; open them again with: {again}")
     return outcome

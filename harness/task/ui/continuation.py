@@ -1,5 +1,5 @@
-"""A branch continued elsewhere, in another cache or by the engine that `engine=` names, beside how it goes
-on here: greedy both, token by token."""
+"""A branch continued elsewhere (another cache, or the engine of `engine=`) beside how it goes on here:
+greedy both, token by token."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ from harness.pipeline.session import Session
 from harness.snapshot.state import State
 from harness.task.ui.work import Work
 
-TOP = 64  # most probable tokens whose logarithms are held beside each other
+TOP = 64  # most probable tokens whose log-probabilities are compared
 ENGINE = "engine "
 
 
 @dataclass(frozen=True)
 class Continued:
-    """tokens: ids, as they were chosen there. here: those chosen here. parted: first step at which they
-    differ, or None. apart: largest difference of a natural-log probability, over the `TOP` most probable
-    tokens of the steps before they part; None where the engine says none. read: tokens that the engine
-    had to read for it; None where it does not say, 0 for a cache."""
+    """tokens: ids chosen there. here: ids chosen here. parted: first step at which they differ, or None.
+    apart: largest difference of a log-probability up to there; None where the engine reports none.
+    read: tokens that the engine had to read again; None where it does not report it. whole: the engine
+    has read every token, though this branch holds fewer."""
 
     where: str
     tokens: tuple[int, ...]
@@ -36,7 +36,7 @@ class Continued:
     parted: int | None
     apart: float | None
     read: int | None
-    whole: bool  # it has read every token, though this branch holds fewer
+    whole: bool
 
 
 def places(engine: Engine | None, name: str) -> list[str]:
@@ -45,8 +45,8 @@ def places(engine: Engine | None, name: str) -> list[str]:
 
 
 class Elsewhere:
-    """session: our model. model: entered around its calls. engine: open, or None; it is asked one thing
-    at a time."""
+    """session: our model. model: entered around its calls. engine: open, or None; asked one thing at a
+    time."""
 
     def __init__(self, session: Session, model: AbstractContextManager[Any], engine: Engine | None):
         self.session, self.model, self.engine = session, model, engine
@@ -54,8 +54,7 @@ class Elsewhere:
         self._turn = threading.Lock()
 
     def go_on(self, state: State, where: str, steps: int, work: Work) -> Continued:
-        """`steps` tokens after `state`, there (`work` counts them) and here. Raises InputProblem, UnsupportedModel, and what an
-        engine raises that cannot be asked."""
+        """`steps` tokens after `state`, there (counted by `work`) and here."""
         if where not in self.places:
             raise InputProblem("choose where to continue first.")
         here = self._cached(state, self.session.cfg.cache.name, steps, lambda: work.advance(0))
@@ -83,27 +82,26 @@ class Elsewhere:
         return answer(feed, (), steps, TOP, state.tokens)
 
     def _asked(self, state: State, steps: int) -> Answer:
-        engine, ids = self.engine, state.token_ids[0].tolist()
-        assert engine is not None
+        assert self.engine is not None
         with self._turn:
-            if isinstance(engine.encode("a"), str):
+            if isinstance(self.engine.encode("a"), str):
                 raise InputProblem(
                     "this engine takes text only: its tokens could be others than this branch's."
                 )
-            return engine.resume(ids, steps)
+            return self.engine.resume(state.token_ids[0].tolist(), steps)
 
 
 def _beside(
     where: str, there: Answer, here: Answer, ids: Sequence[Any], read: int | None, whole: bool
 ) -> Continued:
-    mine = tuple(int(token) for token in here.tokens)
-    pairs = list(zip(ids, mine, strict=False))
+    ours = tuple(int(token) for token in here.tokens)
+    pairs = list(zip(ids, ours, strict=False))
     parted = next((step for step, (a, b) in enumerate(pairs) if a != b), None)
     until = len(pairs) if parted is None else parted + 1
     gaps = [
-        abs(there_p - here_top[token])
+        abs(p - here_top[token])
         for there_top, here_top in list(zip(there.tops, here.tops, strict=False))[:until]
-        for token, there_p in there_top.items()
+        for token, p in there_top.items()
         if token in here_top
     ]
-    return Continued(where, tuple(ids), mine, parted, max(gaps, default=None), read, whole)
+    return Continued(where, tuple(ids), ours, parted, max(gaps, default=None), read, whole)

@@ -1,4 +1,4 @@
-"""What stands where on the page. `acts` connects it; the look is in page.css."""
+"""The controls and where they stand. `handlers` connects them; the look is in page.css."""
 
 import json
 from abc import ABCMeta
@@ -6,9 +6,9 @@ from typing import Any
 
 import gradio as gr
 
-from harness.task.ui import picture, scores
-from harness.task.ui.desk import POLICIES, QUANTIZERS
+from harness.task.ui import picture
 from harness.task.ui.evaluation import FILE, SETS
+from harness.task.ui.session import POLICIES, QUANTIZERS
 from harness.variants import headline
 
 HEATS, NUCLEI, TOPS, PENALTIES = (0.1, 3.0), (0.05, 1.0), (0, 100), (1.0, 2.0)
@@ -24,9 +24,9 @@ PURPOSE = (
 )
 
 
-# A slider whose number box says what was typed: nothing (None) while it is emptied, or more than its end.
-# The act refuses that in words; gradio's own refusal is a traceback on the terminal. Made without gradio's
-# metaclass, which would write a file of types beside this one.
+# A slider that passes on what was typed: None, or a number beyond its ends. The handler refuses that with a
+# message; gradio's own check prints a traceback on the terminal. Made without gradio's metaclass, which would
+# write a file of types beside this one.
 Slider = ABCMeta.__new__(
     type(gr.Slider),
     "Slider",
@@ -38,15 +38,14 @@ Slider = ABCMeta.__new__(
 class Controls:
     """Every control, in reading order. Build it inside a `gr.Blocks`.
 
-    facts: one line about the model. prompt: what the box holds at first. run: tokens of a run.
-    questions: the set of an evaluation at first. file: of one's own questions, at first. places:
-    where a branch can be continued.
+    facts: one line about the model. places: where a branch can be continued. The others are initial
+    values: prompt, tokens of a run, questions of an evaluation and their file.
     """
 
     def __init__(
         self, facts: str, prompt: str, run: int, questions: str, file: str, places: list[str]
     ):
-        self.desk = gr.State(None)
+        self.session = gr.State(None)
         self.tab = gr.Textbox(visible="hidden", elem_id="tab")
         another = '<a href="?new" target="_blank" rel="opener">another thought in a new tab</a>'
         gr.HTML(
@@ -70,13 +69,13 @@ class Controls:
             self._prune()
             self._quantize()
             self._branches()
-            self._shelf()
+            self._snapshots()
         with gr.Row(elem_classes="pairs later"):
             self._compare()
             self._elsewhere(places)
         self._evaluation(questions, file)
         self.status = gr.HTML(elem_id="status")
-        # what a person sets and no act changes: there again after a reload, by these names
+        # set by a person and changed by no handler: kept by these names
         self.typed = {
             "count": self.count, "policy": self.policy, "keep": self.keep, "per_head": self.per_head,
             "quantizer": self.coder, "place": self.place, "where": self.where, "prunes": self.prunes,
@@ -96,8 +95,6 @@ class Controls:
             )  # fmt: skip
             gr.HTML('<span class="unit">tokens</span>', elem_classes="fit")
             self.stop = _button("Stop", "stop", scale=0, min_width=72, interactive=False)
-            self.undo = _button("Undo", "undo", scale=0, min_width=72)
-            self.redo = _button("Redo", "redo", scale=0, min_width=72)
         with gr.Row(elem_classes="line"):
             self.more = gr.Textbox(
                 label="Text to add", show_label=False, container=False, elem_id="more", lines=1, max_lines=4, scale=1,
@@ -118,31 +115,30 @@ class Controls:
                 self.penalty = _slider(PENALTIES, 1, 0.05, "Repetition penalty", "penalty")
 
     def _prune(self) -> None:
-        with _card("Prune", "Let the cache forget tokens; Undo takes it back.", "later"):
+        with _card("Prune", "A branch whose cache forgets tokens.", "later"):
             self.policy = gr.Dropdown(
                 list(POLICIES),
                 value="keep_last",
                 label="Policy: which tokens stay",
                 elem_id="policy",
             )
-            self.policy_said = gr.HTML(_about("prune", "keep_last"), elem_id="policy_said")
+            self.policy_note = gr.HTML(_about("prune", "keep_last"), elem_id="policy_note")
             self.keep = _slider((1, 2), 2, 1, "Tokens to keep", "keep")
             self.per_head = gr.Checkbox(True, label="Each KV head for itself", elem_id="per_head")
             self.pruned = _button("Prune", "prune")
-        self.policy.change(None, [self.policy], [self.policy_said], js=_told("prune"))
+        self.policy.change(None, [self.policy], [self.policy_note], js=_describe("prune"))
 
     def _quantize(self) -> None:
-        said = "Keep the cache's numbers in fewer bits; Undo takes it back."
-        with _card("Quantize", said, "later"):
+        with _card("Quantize", "A branch whose cache keeps fewer bits.", "later"):
             with gr.Row(elem_classes="line bottom"):
                 self.coder = gr.Dropdown(
                     list(QUANTIZERS), value=QUANTIZERS[0], label="Quantizer", elem_id="quantizer", min_width=80
                 )  # fmt: skip
                 self.coded = _button("Quantize", "quantize", scale=0, min_width=108)
-            self.coder_said = gr.HTML(_about("quantize", QUANTIZERS[0]), elem_id="quantizer_said")
-        self.coder.change(None, [self.coder], [self.coder_said], js=_told("quantize"))
+            self.coder_note = gr.HTML(_about("quantize", QUANTIZERS[0]), elem_id="quantizer_note")
+        self.coder.change(None, [self.coder], [self.coder_note], js=_describe("quantize"))
 
-    def _shelf(self) -> None:
+    def _snapshots(self) -> None:
         with _card("Save and load", "All that the next token depends on, verified byte by byte."):
             with gr.Row(elem_classes="line bottom"):
                 self.name = gr.Textbox(
@@ -158,7 +154,7 @@ class Controls:
             self.current = gr.Radio([], label="On branch", elem_id="branches")
             with gr.Row(elem_classes="line bottom"):
                 self.fork = _button("Branch here", "fork", min_width=100)
-                self.close = _button("Put away", "close", scale=0, min_width=108)
+                self.close = _button("Close", "close", scale=0, min_width=108)
             with gr.Row(elem_classes="line bottom"):
                 self.place = gr.Number(
                     1, label="Go back to token", elem_id="place", min_width=80
@@ -173,8 +169,8 @@ class Controls:
             self.compared = gr.HTML(elem_id="compared")
 
     def _elsewhere(self, places: list[str]) -> None:
-        said = "As many tokens as Run has, in another cache: the same ones as here?"
-        with _card("Go on elsewhere", said):
+        about = "As many tokens as Run has, in another cache: the same ones as here?"
+        with _card("Go on elsewhere", about):
             with gr.Row(elem_classes="line bottom"):
                 self.where = gr.Dropdown(
                     places,
@@ -195,8 +191,8 @@ class Controls:
                 self.judged = gr.HTML(elem_id="judged")
 
     def _evaluation(self, questions: str, file: str) -> None:
-        said = "What do pruning and quantizing cost in answers? Each question is read once and asked of the "
-        with _card("Evaluate", said + "whole state and of every setting."):
+        about = "What do pruning and quantizing cost in answers? Each question is asked of the whole state "
+        with _card("Evaluate", about + "and of every setting."):
             with gr.Row(elem_classes="survey"):
                 with gr.Column(scale=5, min_width=240):
                     self.prunes = _several(POLICIES, ["keydiff", "snapkv"], "Policies", "prunes")
@@ -206,7 +202,7 @@ class Controls:
                     self.coders = _several(QUANTIZERS, [], "Quantizers", "quantizers")
                 with gr.Column(scale=4, min_width=240):
                     self._questions(questions, file)
-            self.scores = gr.HTML(scores.NOTHING, elem_id="scores")
+            self.scores = gr.HTML(picture.NO_SCORES, elem_id="scores")
 
     def _questions(self, questions: str, file: str) -> None:
         with gr.Row(elem_classes="line bottom"):
@@ -235,21 +231,21 @@ def _several(values: Any, chosen: list[Any], label: str, name: str) -> gr.Checkb
 
 
 def _about(group: str, name: str) -> str:
-    """What the option is, in one line: the head of its YAML."""
-    return f'<p class="said">{picture.safe(headline(group, name))}</p>'
+    """The first line of the option's YAML."""
+    return f'<p class="note">{picture.safe(headline(group, name))}</p>'
 
 
-def _told(group: str) -> str:
-    """JavaScript: the line about the option that was chosen, without asking the server."""
+def _describe(group: str) -> str:
+    """JavaScript: the line about the chosen option, without asking the server."""
     names = POLICIES if group == "prune" else QUANTIZERS
     return f"(name) => ({json.dumps({name: _about(group, name) for name in names})})[name] ?? ''"
 
 
-def _card(title: str, said: str, also: str = "") -> gr.Column:
-    made = gr.Column(elem_classes=f"card {also}".split(), min_width=200)
-    with made:
-        gr.HTML(f"<h2>{title}</h2><p>{said}</p>")
-    return made
+def _card(title: str, about: str, also: str = "") -> gr.Column:
+    card = gr.Column(elem_classes=f"card {also}".split(), min_width=200)
+    with card:
+        gr.HTML(f"<h2>{title}</h2><p>{about}</p>")
+    return card
 
 
 def _button(label: str, name: str, **keys: object) -> gr.Button:

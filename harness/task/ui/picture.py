@@ -1,6 +1,6 @@
-"""What the page shows, as HTML: tokens that glow, bars, the cache's growth, a verdict. No gradio.
+"""What the page shows, as HTML: glowing tokens, bars, the cache's growth, verdicts, scores. No gradio.
 
-Braces and dollar signs are escaped too, because the page's own template would read them.
+Braces, dollar signs and backticks are escaped too, because the page's own template would read them.
 """
 
 from collections import Counter
@@ -9,20 +9,25 @@ from time import monotonic_ns
 from typing import Any
 
 from harness.report.badge import SIGNS, kind
+from harness.report.evaluate import page as evaluate
 from harness.report.glossary import VERDICTS
 from harness.report.names import plain
 from harness.report.terminal.console import number
+from harness.snapshot.cells import WHOLE
+from harness.snapshot.cells import name as cell_name
 from harness.snapshot.result import COMPARED, counted
-from harness.task.ui.answers import FIGURES, Comparison
+from harness.task.ui.answers import Comparison
 from harness.task.ui.branches import Branch
 from harness.task.ui.continuation import Continued
-from harness.task.ui.desk import Desk
+from harness.task.ui.evaluation import Evaluation
+from harness.task.ui.session import PageSession
 from harness.task.ui.verdict import Proof
 
 TOP = 0.95  # share of the tokens below full brightness: the first one outshines all
 GAMMA = 0.7
 WIDE, HIGH = 600, 96  # the growth picture's own units
-LAST = 30  # of which the last act has at least so many: it is the one that was just done
+LAST = 30  # least width of the last act
+FIGURES = ("bitwise_equal", "max_abs_diff", "kl_max", "top1_agreement", "first_divergence")
 MARKS = {
     "own": "written by the model",
     "part": "dropped by some layers",
@@ -40,16 +45,18 @@ CACHE = (
 )
 NO_PAIR = '<p class="empty">Branch, let them go different ways, then see both next tokens.</p>'
 NO_TRIP = '<p class="empty">The tokens it writes there appear here, above those it writes here.</p>'
+NO_SCORES = '<p class="empty">Choose what to try, then see how many questions each setting still answers.</p>'
+FEWER = '<span class="fewer" title="measurably fewer than the whole state">\u25bc</span>'
 
 
 def safe(text: Any) -> str:
-    """`text` for an HTML page whose template must not find anything in it."""
+    """`text` escaped for an HTML page that is also a template."""
     plain = escape(str(text))
     return plain.replace("{", "&#123;").replace("$", "&#36;").replace("`", "&#96;")
 
 
 def shown(text: str) -> str:
-    """A token's text with what cannot be seen made visible."""
+    """A token's text, invisible characters made visible."""
     return safe(text.replace("\n", "\u21b5").replace("\t", "\u21e5")) or "\u2205"
 
 
@@ -62,124 +69,123 @@ def size(count: float) -> str:
     return f"{count:.2f} GiB"
 
 
-def thought(desk: Desk) -> str:
-    """The whole text, token by token, as bright as the attention each one received."""
-    if not desk.branches:
-        return PATH if not desk.shelf.names() else PATH.replace("path", "path kept", 1)
-    branch, bright, holders, heads = desk.branch, desk.brightness(), desk.holders(), desk.heads()
-    ids, layers = (
-        branch.state.token_ids[0].tolist(),
-        sum(bool(x.segments) for x in branch.state.layers),
-    )
+def thought(session: PageSession) -> str:
+    """The text token by token, as bright as the attention each one received."""
+    if not session.branches:
+        return PATH if not session.store.names() else PATH.replace("path", "path kept", 1)
+    branch, bright, holders = session.branch, session.brightness(), session.holders()
+    ids = branch.state.token_ids[0].tolist()
+    layers = sum(bool(layer.segments) for layer in branch.state.layers)
+    per_head = any(layer.per_head for layer in branch.state.layers)
     full = _full(bright) if bright else 1.0
-    apart = any(layer.per_head for layer in branch.state.layers)
-    own, special = set(branch.own), set(desk.loaded.tokenizer.all_special_ids)
+    own, special = set(branch.own), set(session.loaded.tokenizer.all_special_ids)
     spans, marks = [], set()
-    for place, (token, text) in enumerate(zip(ids, desk.pieces(ids), strict=True)):
-        kinds, told = ["t"], [f"id {token} at position {place}"]
+    for place, (token, text) in enumerate(zip(ids, session.pieces(ids), strict=True)):
+        kinds, title = ["t"], [f"id {token} at position {place}"]
         glow = min((bright[place] / full) ** GAMMA, 1.0) if bright else 0.0
         if bright:
-            told.append(f"received {bright[place]:.2f}")
-        if place in own:
-            kinds.append("own")
-        if token in special:
-            kinds.append("special")
+            title.append(f"received {bright[place]:.2f}")
+        kinds += ["own"] * (place in own) + ["special"] * (token in special)
         if holders is not None:
-            assert heads is not None
-            here, every = int(heads[0][place]), heads[1]
-            lost = "thin" if here < every else ""
-            if holders[place] < layers and not apart:
-                lost = "part"  # in whole layers: where no head chose for itself
-            kinds += ["gone"] if holders[place] == 0 else [lost] if lost else []
-            told.append(f"held by {int(holders[place])} of {layers} layers")
-            if 0 < here < every:
-                told.append(f"in {here} of {every} KV heads")
+            in_layers, in_heads, heads = int(holders[0][place]), int(holders[1][place]), holders[2]
+            title.append(f"held by {in_layers} of {layers} layers")
+            if 0 < in_heads < heads:
+                title.append(f"in {in_heads} of {heads} KV heads")
+            if not in_layers:
+                kinds.append("gone")
+            elif in_layers < layers and not per_head:
+                kinds.append("part")
+            elif in_heads < heads:
+                kinds.append("thin")
         marks |= set(kinds)
-        after = "\n" if "\n" in text else ""
         spans.append(
-            f'<span class="{" ".join(kinds)}" style="--b:{glow:.3f}" title="{safe(", ".join(told))}">'
-            f"{shown(text)}</span>{after}"
+            f'<span class="{" ".join(kinds)}" style="--b:{glow:.3f}" title="{safe(", ".join(title))}">'
+            f"{shown(text)}</span>" + ("\n" if "\n" in text else "")
         )
-    return f'<div class="thought" tabindex="0" role="group" aria-label="The text so far"><div>{"".join(spans)}</div></div>{_legend(bright, marks)}'
+    glowing = (
+        'attention received: less <i class="ramp"></i> more'
+        if bright
+        else "the attention its tokens received was not recorded"
+    )
+    legend = [glowing, *(f'<span class="t {m}">{what}</span>' for m, what in MARKS.items() if m in marks)]  # fmt: skip
+    return (
+        f'<div class="thought" tabindex="0" role="group" aria-label="The text so far"><div>{"".join(spans)}</div></div>'
+        f"{_legend(legend)}"
+    )
 
 
-def likely(desk: Desk) -> str:
+def likely(session: PageSession) -> str:
     """The next token's distribution."""
-    if not desk.branches:
+    if not session.branches:
         return '<p class="empty">The model\'s next choice appears here.</p>'
-    rows = desk.likely()
-    rest = max(1.0 - sum(p for _, _, p in rows), 0.0)
+    rows = session.likely()
+    others = max(1.0 - sum(p for _, _, p in rows), 0.0)
     alike = Counter(text for _, text, _ in rows)
     body = "".join(
         f'<tr title="id {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
-        f'<td>{_track(p)}</td><td class="p">{_share(p)}</td></tr>'
+        f'<td>{_bar(p)}</td><td class="p">{_share(p)}</td></tr>'
         for i, text, p in rows
     )
-    others = f'<tr class="rest"><th scope="row">all others</th><td>{_track(rest)}</td><td class="p">{_share(rest)}</td></tr>'
-    return f'<table class="bars" aria-label="The most probable next tokens"><tbody>{body}{others}</tbody></table>'
+    last = f'<tr class="rest"><th scope="row">all others</th><td>{_bar(others)}</td><td class="p">{_share(others)}</td></tr>'
+    return f'<table class="bars" aria-label="The most probable next tokens"><tbody>{body}{last}</tbody></table>'
 
 
-def cache(desk: Desk) -> str:
+def cache(session: PageSession) -> str:
     """How much the cache holds, and how it came to that."""
-    if not desk.branches:
+    if not session.branches:
         return ""
-    branch = desk.branch
+    branch = session.branch
     now = branch.growth[-1]
     figures = [(f"{now.tokens}", f"token{'s' * (now.tokens != 1)} sent"), (f"{now.kept}", "held")]
-    if not desk.holding:  # it has no token by token memory
+    if not session.holding:
         figures = figures[:1]
-    what = ["K/V"] * desk.holding + ["recurrent state"] * desk.recurrent
+    what = ["K/V"] * session.holding + ["recurrent state"] * session.recurrent
     figures.append((size(now.kv_bytes), f"of {' and '.join(what)}"))
     cells = "".join(f"<div><b>{value}</b> <span>{what}</span></div>" for value, what in figures)
-    drawn = (
-        _growth(branch)
-        if desk.holding
-        else "This model keeps a state of one size, whatever it reads."
-    )
+    drawn = "This model keeps a state of one size, whatever it reads."
+    if session.holding:
+        drawn = _growth(branch)
     return f'<div class="cache"><div>{CACHE}<div class="figures">{cells}</div></div><div>{drawn}</div></div>'
 
 
-def compared(desk: Desk) -> str:
-    """The last comparison, and whether it still says how the two branches stand."""
-    if desk.answers.compared is None:
+def compared(session: PageSession) -> str:
+    """The last comparison."""
+    if session.answers.compared is None:
         return NO_PAIR
-    *places, made = desk.answers.compared
-    if not all(place.stands(desk.branches) for place in places):
-        return f"{outdated('a branch has changed since: compare again')}{comparison(made)}"
-    return comparison(made)
+    *places, made = session.answers.compared
+    changed = not all(place.current(session.branches) for place in places)
+    return _outdated("a branch has changed since: compare again") * changed + comparison(made)
 
 
-def judged(desk: Desk) -> str:
-    """The last verdict on the current branch, and whether it is still one on it as it stands."""
-    name = desk.current
-    if name not in desk.answers.judged:
+def judged(session: PageSession) -> str:
+    """The last verdict on the current branch."""
+    name = session.current
+    if name not in session.answers.judged:
         if not name:
             return ""
         rows = "".join(
             f'<div><dt class="verdict {kind(v)}">{SIGNS[v]} {v}</dt><dd>{safe(VERDICTS[v])}</dd></div>'
             for v in COMPARED
         )
-        first = f"Branch {name} is not judged yet. The usual answers:"
-        return f'<p class="said">{first}</p><dl class="kinds">{rows}</dl>'
-    place, made = desk.answers.judged[name]
-    told = proof(made, name, place.tokens)
-    if not place.stands(desk.branches):
-        told = outdated(f"branch {name} has changed since: judge again") + told
-    return told
+        return f'<p class="note">Branch {name} is not judged yet. The usual answers:</p><dl class="kinds">{rows}</dl>'
+    place, made = session.answers.judged[name]
+    changed = not place.current(session.branches)
+    old = _outdated(f"branch {name} has changed since: judge again") * changed
+    return old + proof(made, name, place.state.tokens)
 
 
-def went(desk: Desk) -> str:
-    """How the last branch went on elsewhere, and whether it still stands there."""
-    if desk.answers.went is None or desk.answers.went[0].name not in desk.branches:
+def went(session: PageSession) -> str:
+    """How the last branch went on elsewhere."""
+    if session.answers.went is None or session.answers.went[0].name not in session.branches:
         return NO_TRIP
-    place, here, made = desk.answers.went
-    old = "" if place.stands(desk.branches) else outdated(f"branch {place.name} has changed since")
-    return old + elsewhere(desk, place.name, here, made)
+    place, here, made = session.answers.went
+    changed = not place.current(session.branches)
+    old = _outdated(f"branch {place.name} has changed since") * changed
+    return old + elsewhere(session, place.name, here, made)
 
 
-def outdated(why: str) -> str:
-    """That an answer is one from before, and why it is no more than that."""
-    return f'<p class="said old">\u21ba From before: {safe(why)}.</p>'
+def _outdated(why: str) -> str:
+    return f'<p class="note old">\u21ba From before: {safe(why)}.</p>'
 
 
 def comparison(pair: Comparison) -> str:
@@ -187,66 +193,64 @@ def comparison(pair: Comparison) -> str:
     alike = Counter(row[1] for row in pair.rows)
     body = "".join(
         f'<tr title="id {i}"><th scope="row">{_label(text, i, alike[text])}</th>'
-        f"<td>{_track(p)}{_track(q, 'other')}</td>"
+        f"<td>{_bar(p)}{_bar(q, 'other')}</td>"
         f'<td class="p"><div>{_share(p)}</div><div>{_share(q)}</div></td></tr>'
         for i, text, p, q in pair.rows
     )
-    a, b = (f"branch {safe(n)} at {at} tokens" for n, at in zip((pair.a, pair.b), pair.at))
+    a, b = safe(pair.a), safe(pair.b)
     where = "have the same text" if pair.parted is None else f"part at token {pair.parted + 1}"
     same = "the same" if pair.metrics["top1_agreement"] else "not the same"
     apart = (
         f"their most probable next token is {same}. KL {number(pair.metrics['kl_max'])} nats, largest "
         f"logit difference {number(pair.metrics['max_abs_diff'])}."
     )
-    if len({*pair.at}) > 1:
-        apart += " They have read different numbers of tokens, so these are two different places of the text."
+    if pair.at[0] != pair.at[1]:
+        apart += " They differ in length, so these are different places of the text."
     if pair.stale:
-        apart = "they hold different keys and values, but these figures are of before that. Step both, then compare."
+        apart = "their keys and values differ, but these logits are older. Step both, then compare."
+    keys = [f'<i class="key a"></i>branch {a}', f'<i class="key b"></i>branch {b}']
     return (
-        f'<div class="side"><div><p class="said">B{a[1:]} and {b} {where}; {apart}</p>'
-        f'<p class="legend"><span><i class="key a"></i>branch {safe(pair.a)}</span>'
-        f'<span><i class="key b"></i>branch {safe(pair.b)}</span></p></div>'
+        f'<div class="side"><div><p class="note">Branch {a} at {pair.at[0]} tokens and branch {b} at '
+        f"{pair.at[1]} tokens {where}; {apart}</p>{_legend(keys)}</div>"
         f'<table class="bars pair" aria-label="Next tokens of both branches"><tbody>{body}</tbody></table></div>'
     )
 
 
-def elsewhere(desk: Desk, there: str, here: str, made: Continued) -> str:
-    """How branch `here` went on elsewhere, as branch `there`, below how it goes on here."""
-    said, tone, sign = f"the same {len(made.tokens)} tokens", "good", "= the same"
+def elsewhere(session: PageSession, there: str, here: str, made: Continued) -> str:
+    """How branch `here` went on elsewhere, as branch `there`, and here."""
+    result, tone, sign = f"the same {len(made.tokens)} tokens", "good", "= the same"
     if made.parted is not None:
-        said, tone, sign = f"another token at step {made.parted + 1}", "bad", "\u2260 not the same"
-    parts = [f"{made.where}: {said}"]
+        result, tone = f"another token at step {made.parted + 1}", "bad"
+        sign = "\u2260 not the same"
+    parts = [f"{made.where}: {result}"]
     if made.apart is not None:
         parts.append(f"log-probabilities differ by up to {made.apart:.3g}")
     if made.read is not None:
         parts.append(f"{made.read} tokens were read again")
     if made.whole:
         parts.append("it has read every token, though this branch holds fewer")
-    rows = (("there", made.tokens), ("here", made.here))
     body = "".join(
-        f'<tr><th scope="row">{name}</th><td>{shown(desk.text(list(ids)))}</td></tr>'
-        for name, ids in rows
+        f'<tr><th scope="row">{name}</th><td>{shown(session.text(list(ids)))}</td></tr>'
+        for name, ids in (("there", made.tokens), ("here", made.here))
     )
     return (
         f'<p class="verdict {tone}"><b>{sign}</b> <span>branch {there} beside branch {here}</span></p>'
-        f'<p class="said">{safe("; ".join(parts))}.</p>'
+        f'<p class="note">{safe("; ".join(parts))}.</p>'
         f'<table class="plain words"><tbody>{body}</tbody></table>'
     )
 
 
-def folded(said: str, rest: list[str]) -> str:
-    """What went wrong, the rest of its reasons one below the other behind a fold; it can be dismissed."""
-    many = f"{len(rest)} other reason{'s' * (len(rest) != 1)}"
-    more = "".join(f"<br>{safe(line)}" for line in rest)
-    fold = f"<details><summary>{many}</summary>{more[4:]}</details>" if rest else ""
+def problem(text: Any) -> str:
+    """A message as it was raised; it can be dismissed."""
     button = '<button class="dismiss" aria-label="Dismiss this message">\u00d7</button>'
-    again = monotonic_ns()  # the same words are shown again after they were dismissed
-    return f'{button}<span class="problem" data-at="{again}">{safe(said)}</span>{fold}'
+    lines = "<br>".join(map(safe, str(text).split("\n")))
+    # a new time stamp, so that the same message is shown again after it was dismissed
+    return f'{button}<span class="problem" data-at="{monotonic_ns()}">{lines}</span>'
 
 
-def problems(*said: str) -> str:
-    """What went wrong with the autosave, below what is said."""
-    return "".join(f'<br><span class="problem">{safe(line)}</span>' for line in said if line)
+def problems(*lines: str) -> str:
+    """Messages of the autosave, below the status."""
+    return "".join(f'<br><span class="problem">{safe(line)}</span>' for line in lines if line)
 
 
 def proof(made: Proof, name: str, tokens: int) -> str:
@@ -260,12 +264,78 @@ def proof(made: Proof, name: str, tokens: int) -> str:
         f'<div class="side"><div><p class="verdict {kind(made.verdict)}"><b>{SIGNS[made.verdict]} {safe(made.verdict)}</b> '
         f"<span>branch {name} beside {safe(made.beside)}</span></p>"
         f'<p class="conclusion">{safe(made.conclusion)}</p>'
-        f'<p class="said">Branch {name} at {tokens} tokens; {made.steps} tokens after the restore, beside {safe(made.against)}. '
+        f'<p class="note">Branch {name} at {tokens} tokens; {made.steps} tokens after the restore, beside {safe(made.against)}. '
         f"Reason: {safe(made.reason)}. {size(made.stored_bytes)} saved in {made.save_s * 1e3:.0f} ms, "
         f"read and verified in {made.load_s * 1e3:.0f} ms.</p></div>"
         '<table class="plain" aria-label="Figures of the verdict"><thead><tr><td></td><th scope="col">restored</th><th scope="col">noise</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
+
+
+def scores(made: Evaluation) -> str:
+    """How far an evaluation is, and right answers against memory, setting by setting."""
+    if not made.total:
+        return NO_SCORES
+    parts = [_progress(made)]
+    if made.rows:
+        parts.append(_scores(made.rows))
+    if made.place is not None:
+        parts.append(
+            f'<p class="note">Kept in {safe(made.place)}: <a href="{safe(made.report)}" target="_blank">'
+            "report.html</a> and every answer.</p>"
+        )
+    return "".join(parts)
+
+
+def _progress(made: Evaluation) -> str:
+    asked = f"{made.done} of {made.total} questions asked of {made.cells} settings"
+    if made.running:
+        share = f'max="{made.total}" value="{made.done}"'
+        return f'<p class="note">{asked}.</p><progress {share} aria-label="questions asked"></progress>'
+    bad = made.problem or (made.unsound and f"These figures count for nothing: {made.unsound}")
+    if bad:
+        line = f'<span class="problem">{safe(bad)}</span>'
+    elif made.stopped:
+        line = f"Stopped: {asked}.{' Evaluate again to go on from here.' if made.done else ''}"
+    else:
+        line = f"<b>{safe(evaluate.conclusion(made.rows))}</b>"
+    return f'<p class="note" role="status">{line}</p>'
+
+
+def _scores(rows: list[dict[str, Any]]) -> str:
+    cells = evaluate.cells(rows)
+    whole = next(iter(cells.values()))["contains"]["kv_bytes"]
+    body = "".join(_score(cell, whole) for cell in cells.values())
+    legend = ['<i class="key interval"></i>95% interval']
+    if any(map(_worse, cells.values())):
+        legend.append(f"{FEWER} measurably fewer than the whole state, question by question")
+    return (
+        '<div class="wide"><table class="bars scores"><thead><tr><th scope="col">setting</th>'
+        '<th scope="col" colspan="2">right answers</th><th scope="col" class="p">held</th>'
+        f'<th scope="col" class="p kl">KL, nats</th></tr></thead><tbody>{body}</tbody></table></div>'
+        f"{_legend(legend)}"
+    )
+
+
+def _score(cell: dict[str, Any], whole: float) -> str:
+    right = cell["contains"]
+    name = cell_name(right)
+    low, high = 100 * right["low"], 100 * right["high"]
+    hits, share = round(right["value"] * right["n"]), right["kv_bytes"] / whole
+    title = (
+        f"{hits} of {right['n']}; 95% interval {low:.0f}% to {high:.0f}%; {share:.0%} of the bytes"
+    )
+    return (
+        f'<tr class="{"whole" if name == WHOLE else ""}" title="{safe(title)}"><th scope="row">{safe(name)}</th>'
+        f'<td><div class="track"><div class="fill" style="width:{100 * right["value"]:.1f}%"></div>'
+        f'<i style="left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"></i></div></td>'
+        f'<td class="p">{FEWER if _worse(cell) else ""}{right["value"]:.0%}</td>'
+        f'<td class="p">{size(right["kv_bytes"])}</td><td class="p kl">{number(cell["kl"]["value"])}</td></tr>'
+    )
+
+
+def _worse(cell: dict[str, Any]) -> bool:
+    return bool(cell["contains"].get("delta_high", 0) < 0)
 
 
 def _figure(key: str, value: Any) -> str:
@@ -277,30 +347,19 @@ def _full(bright: list[float]) -> float:
     return max(ordered[int(TOP * (len(ordered) - 1))], 1e-9)
 
 
-def _legend(bright: list[float] | None, kinds: set[str]) -> str:
-    glow = (
-        '<span>attention received: less <i class="ramp"></i> more</span>'
-        if bright
-        else "<span>the attention its tokens received was not recorded</span>"
-    )
-    told = "".join(
-        f'<span><span class="t {mark}">{what}</span></span>'
-        for mark, what in MARKS.items()
-        if mark in kinds
-    )
-    return f'<p class="legend">{glow}{told}</p>'
+def _legend(parts: list[str]) -> str:
+    return f'<p class="legend">{"".join(f"<span>{part}</span>" for part in parts)}</p>'
 
 
 def _label(text: str, token: int, alike: int) -> str:
-    """A token as a row's name, its leading space visible; its id too where the text is nothing, or that
+    """A token as a row's name, its leading space visible; with its id where the text is empty, or that
     of several rows."""
     space = "<i>\u00b7</i>" if text.startswith(" ") else ""
     number = f" <i>{token}</i>" if alike > 1 or not text else ""
     return space + shown(text[1:] if space else text) + number
 
 
-def _track(p: float, look: str = "") -> str:
-    """A bar; full where the probability `p` is 1."""
+def _bar(p: float, look: str = "") -> str:
     return f'<div class="track"><div class="fill {look}" style="width:{p * 100:.2f}%"></div></div>'
 
 
@@ -321,11 +380,11 @@ def _growth(branch: Branch) -> str:
         return " ".join(f"{x:.1f},{HIGH - v / most * HIGH:.1f}" for x, v in steps)
 
     sent, kept = line([r.tokens for r in rows]), line([r.kept for r in rows])
+    legend = ['<i class="key kept"></i>held', '<i class="key sent"></i>sent',
+              f"each act from left to right, {most} tokens high"]  # fmt: skip
     return (
         f'<svg class="growth" viewBox="0 -2 {WIDE} {HIGH + 4}" preserveAspectRatio="none" role="img" '
         f'aria-label="tokens sent and held after each of {len(branch.growth)} acts, {most} at most">'
         f'<polygon points="0,{HIGH} {kept} {WIDE},{HIGH}"/><polyline class="kept" points="{kept}"/>'
-        f'<polyline class="sent" points="{sent}"/></svg>'
-        f'<p class="legend"><span><i class="key kept"></i>held</span><span><i class="key sent"></i>sent</span>'
-        f"<span>each act from left to right, {most} tokens high</span></p>"
+        f'<polyline class="sent" points="{sent}"/></svg>{_legend(legend)}'
     )

@@ -1,10 +1,10 @@
-"""What the page does in the browser by itself. Each text is one JavaScript function, which gradio calls."""
+"""JavaScript that gradio runs in the browser, one function per text."""
 
-SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
+OPENED = """(tab) => { sessionStorage.setItem('harness', tab);
   if (location.search) history.replaceState(null, '', location.pathname);
   const status = document.getElementById('status');
   status.setAttribute('role', 'status');  // one that stays, or nothing is read out
-  status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.told').hidden = true; };
+  status.onclick = (e) => { if (e.target.closest('.dismiss')) status.querySelector('.message').hidden = true; };
   document.getElementById('prompt').oninput = (e) => sessionStorage.setItem('prompt', e.target.value);
   document.addEventListener('keydown', (e) => {  // gradio would open the list again that Tab has just left
     if (e.key === 'Tab' && e.target.role === 'combobox') e.stopPropagation();
@@ -24,9 +24,9 @@ SEATED = """(tab) => { sessionStorage.setItem('harness', tab);
   const beat = setInterval(() => fetch('gradio_api/app_id', {cache: 'no-store'}).then(() => { missed = 0 }, () => {
     if (++missed < 2) return;
     clearInterval(beat);
-    document.body.classList.add('gone');  // gradio would say it once more, in its own words
-    status.querySelector('.told').hidden = false;
-    status.querySelector('.told').textContent = 'The server has stopped: start it again and reload; every branch is kept.';
+    document.body.classList.add('gone');  // hides gradio's own message
+    status.querySelector('.message').hidden = false;
+    status.querySelector('.message').textContent = 'The server has stopped: start it again and reload; every branch is kept.';
   }), 1500);
   for (const set of document.querySelectorAll('fieldset')) set.setAttribute('aria-label', set.querySelector('span').textContent); }"""
 BACK = "() => { if (document.activeElement === document.body) document.getElementById('%s').focus({preventScroll: true}) }"

@@ -1,66 +1,60 @@
-"""Which desk a browser tab sits at: the same one after a reload, after the page was closed, and after
-the server was started again."""
+"""Maps browser tabs to sessions, across reloads, closed pages and restarts of the server."""
 
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
-from harness.task.ui.desk import Desk
-from harness.task.ui.journal import TAB, Journal, tabs
+from harness.task.ui.autosave import TAB, Autosave, tabs
+from harness.task.ui.session import PageSession
 
-NEW = "new"  # asks for an empty desk
+NEW = "new"  # asks for an empty session
 
 
 class Tabs:
-    """open_desk: makes an empty desk. shelf: the folder that the autosaves lie below."""
+    """open_session: makes an empty session. folder: the autosaves lie below it."""
 
-    def __init__(self, open_desk: Callable[[], Desk], shelf: Path, settings: object):
-        self._open_desk, self.shelf, self.settings = open_desk, shelf, settings
-        self._desks: dict[str, Desk] = {}
-        self._seated: dict[str, str] = {}  # a page's session -> its tab
+    def __init__(self, open_session: Callable[[], PageSession], folder: Path, settings: object):
+        self._open, self.folder, self.settings = open_session, folder, settings
+        self._sessions: dict[str, PageSession] = {}
+        self._pages: dict[str, str] = {}  # gradio's hash of an open page -> its tab
         self._lock = Lock()
 
-    def seat(self, tab: str, session: str) -> tuple[str, Desk]:
-        """`(tab, desk)` for a page that opens. A tab that is known gets its desk back; another one the
-        last desk that nobody sits at, or an empty one; `new` an empty one in any case."""
+    def open(self, tab: str, page: str) -> tuple[str, PageSession]:
+        """`(tab, session)` of a page that opens: a known tab's own; else the last one that no page
+        shows, or an empty one; `new` gives an empty one."""
         with self._lock:
-            if not TAB.fullmatch(tab or "") or not self._known(tab):
-                left = None if tab == NEW else self._left()
-                tab = left or secrets.token_hex(16)
-            self._seated[session] = tab
-            return tab, self.desk(tab)
+            known = tab in self._sessions or tab in tabs(self.folder)
+            if not TAB.fullmatch(tab or "") or not known:
+                tab = (tab != NEW and self._closed()) or secrets.token_hex(16)
+            self._pages[page] = tab
+            return tab, self.session(tab)
 
-    def desk(self, tab: str) -> Desk:
-        """The desk of `tab`, read from its autosave where this server has not seen it."""
-        if tab not in self._desks:
-            made = self._open_desk()
-            made.keep(Journal(self.shelf, tab, self.settings))
-            self._desks[tab] = made
-        return self._desks[tab]
+    def session(self, tab: str) -> PageSession:
+        """The session of `tab`, read from its autosave the first time."""
+        if tab not in self._sessions:
+            made = self._open()
+            made.keep(Autosave(self.folder, tab, self.settings))
+            self._sessions[tab] = made
+        return self._sessions[tab]
 
-    def leave(self, session: str) -> None:
-        """The page of `session` was closed; what runs at its desk goes on."""
+    def leave(self, page: str) -> None:
+        """The page was closed; what runs in its session goes on."""
         with self._lock:
-            self._seated.pop(session, None)
+            self._pages.pop(page, None)
 
     def end(self) -> None:
-        """Stop what runs and write what is not written."""
-        for desk in self._desks.values():
-            desk.halt()
-        for desk in self._desks.values():
-            desk.stop()
-            desk.evaluation.stop()
-        for desk in self._desks.values():
-            desk.flush()
+        """Stop all work and write all autosaves."""
+        for session in self._sessions.values():
+            session.halt()
+        for session in self._sessions.values():
+            session.stop()
+            session.evaluation.stop()
+        for session in self._sessions.values():
+            session.flush()
 
-    def _known(self, tab: str) -> bool:
-        return tab in self._desks or tab in tabs(self.shelf)
-
-    def _left(self) -> str | None:
-        """The last tab that nobody sits at and that holds something."""
-        taken = set(self._seated.values())
-        here = [tab for tab, desk in reversed(self._desks.items()) if desk.branches]
-        return next(
-            (tab for tab in dict.fromkeys([*here, *tabs(self.shelf)]) if tab not in taken), None
-        )
+    def _closed(self) -> str | None:
+        """The last tab that no page shows and that holds something."""
+        taken = set(self._pages.values())
+        here = [tab for tab, session in reversed(self._sessions.items()) if session.branches]
+        return next((tab for tab in (*here, *tabs(self.folder)) if tab not in taken), None)

@@ -22,15 +22,14 @@ from harness.pipeline.session import Session
 from harness.snapshot.state import State
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
-
-UNASKED = "What pruning changed is not asked here: compare it with a branch that keeps every token."
 MEMORY = "the same state continued in memory, never saved"
+UNASKED = "What pruning changed is not asked here: compare it with a branch that keeps every token."
 
 
 @dataclass(frozen=True)
 class Proof:
     """against: what the restored path was compared with; beside: that in a few words. noise: empty where
-    none was measured."""
+    none was measured. conclusion: the verdict in one sentence."""
 
     verdict: str
     reason: str
@@ -42,16 +41,15 @@ class Proof:
     save_s: float
     load_s: float
     beside: str
-    conclusion: str  # the verdict in one sentence
+    conclusion: str
 
 
 def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     """Save `state` below `folder`, restore it, continue at most `steps` tokens and judge them.
 
-    A whole state is judged as `task=resume` does it: against a run recomputed from the token buffer,
-    beside noise floor and oracle; of a quantized one the conclusion says first whether it came back as it was
-    saved. A pruned or a very long one is compared with the same state
-    continued in memory. Raises InputProblem where the model has no positions left.
+    A whole state is judged as `task=resume` does it, against a run recomputed from the token buffer. A
+    pruned or a very long one is compared with the same state continued in memory. Raises InputProblem
+    where the model has no positions left.
     """
     end = session.loaded.max_positions
     left = steps if end is None else min(steps, end - int(state.next_position.max()))
@@ -66,9 +64,9 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         restored, size = line.restore(stored), stored.nbytes
     coded = bool(state.documents["kv_format"].get("quantized"))
     if state.pruned or state.tokens > cfg.compare.limit:
-        done = " and ".join(["pruned"] * state.pruned + ["quantized"] * coded) or "whole"
-        beside = f"the same {done} state, in memory"
-        against = f"the same {done} state continued in memory, never saved"
+        kind = " and ".join(["pruned"] * state.pruned + ["quantized"] * coded) or "whole"
+        beside = f"the same {kind} state, in memory"
+        against = f"the same {kind} state continued in memory, never saved"
         verdict, reason, apart, noise = _beside_memory(line.session, state, restored)
         record = {"verdict": verdict, "reason": reason, "metrics": apart, "noise_floor": noise}
         record |= {"against": ITSELF}
@@ -76,16 +74,16 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
         run = "a run in full precision" if coded else "a run"
         beside = "full precision, without a pause" if coded else "a run without a pause"
         against = f"{run} that was never interrupted, recomputed from the token buffer"
-        if coded:  # how it came back is another question than what the codes changed
+        if coded:  # whether it came back as saved is asked apart from what the codes changed
             line.made = state
         made = line.judge(restored, state)
         verdict, reason, apart, noise = made.verdict, made.reason, made.metrics, made.noise
         record = {**made.record(), **({"quantization": {"of": "a state"}} if coded else {})}
     took = line.session.times["save"], line.session.times["load"]
-    said = conclusion({**record, "size": {"stored_bytes": size}})
+    headline = conclusion({**record, "size": {"stored_bytes": size}})
     if state.pruned:
-        said += f" {UNASKED}"
-    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside, said)
+        headline += f" {UNASKED}"
+    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside, headline)
 
 
 def _beside_memory(
@@ -105,23 +103,16 @@ def _beside_memory(
     apart = metrics.compare(back.logits, memory.logits, memory.ids[:, 1:])
     parted = (back.ids != memory.ids).any(0).nonzero()
     token, floor = int(parted[0, 0]) if len(parted) else None, noise or {"max_abs_diff": 0.0}
+    sound = _soundness(session, state, memory)
     verdict, reason = decide(
-        back.logits,
-        memory.logits,
-        apart,
-        floor,
-        UNJUDGED,
-        token,
-        restored.waived,
-        _soundness(session, state, memory),
-        MEMORY,
+        back.logits, memory.logits, apart, floor, UNJUDGED, token, restored.waived, sound, MEMORY
     )
     return verdict, reason, apart, noise
 
 
 def _soundness(session: Session, state: State, memory: drive.Rollout) -> Soundness | None:
-    """Whether the model's own cached path over the whole buffer computes what it computes without a
-    cache: asked even where the state is compared with itself. None where that would take too long."""
+    """Whether the model's cached path over the whole buffer computes what it computes without a cache.
+    None where that would take too long."""
     if state.tokens > session.cfg.compare.limit:
         return None
     name, chunk = "the model's own cached run", session.cfg.prompt.chunk

@@ -1,127 +1,155 @@
-"""What every control shows of a desk."""
+"""What can be seen of a thought without asking the model: its next tokens, the attention its tokens
+received, which layers and heads still hold them, two branches side by side."""
 
+from dataclasses import replace
 from typing import Any
 
-import gradio as gr
+import torch
 
-from harness.task.ui import picture, words
-from harness.task.ui.desk import Desk
-from harness.task.ui.layout import HEATS, NUCLEI, PENALTIES, TOPS, Controls
+from harness.compare import metrics
+from harness.errors import InputProblem
+from harness.snapshot.state import LayerState, State, aligned
+from harness.task.ui.answers import Comparison, Place
+from harness.task.ui.branches import Branches
+from harness.tokenizer import pieces
 
-ENDS = {"temperature": HEATS, "top_k": TOPS, "top_p": NUCLEI, "repetition_penalty": PENALTIES}
 
+class View(Branches):
+    """loaded: the model, for its tokenizer."""
 
-class View:
-    """controls: those of one page. `acts` can be done while there is a thought and nothing is at work;
-    `asked` are those of an evaluation."""
+    loaded: Any
 
-    def __init__(self, controls: Controls):
-        self.c = c = controls
-        self.acts = [
-            c.step, c.run, c.add, c.pruned, c.save, c.fork, c.judge, c.coded, c.close, c.back, c.there,
-        ]  # fmt: skip
-        self.asked = [c.scores, c.evaluate, c.enough, c.status]
-        self.everything = [
-            c.desk, c.tab, c.undo, c.redo, c.thought, c.likely, c.cache, c.status, c.keep, c.current, c.other, c.compare,
-            c.compared, c.gone, c.loaded, c.load, c.how, c.temperature, c.top_k, c.top_p, c.penalty,
-            c.choice, c.judged, c.prompt, c.begin, c.stop, c.more, c.name, *self.acts,
-        ]  # fmt: skip
-
-    def _view(self, desk: Desk, said: str) -> dict[Any, Any]:
-        """What every act may change. What a person set or typed is left alone."""
-        c, busy = self.c, desk.running is not None
-        ready, many, saved = bool(desk.branches), len(desk.branches) > 1, desk.shelf.names()
-        kept = desk.branch.state.kept_tokens if ready else 1
-        return {
-            c.desk: desk,
-            c.thought: picture.thought(desk),
-            c.likely: picture.likely(desk),
-            c.cache: picture.cache(desk),
-            c.status: self._status(desk, said),
-            c.keep: gr.update(maximum=max(kept, 2), interactive=ready),
-            c.current: gr.update(choices=_named(desk), value=desk.current or None),
-            c.loaded: gr.update(choices=saved, interactive=bool(saved)),
-            c.choice: gr.update(label=f"Sampling: {desk.sampling.name}"),
-            **{box: gr.update(**range_) for box, _, range_ in self._settings(desk.sampling)},
-            c.compared: picture.compared(desk),
-            c.gone: picture.went(desk),
-            c.judged: picture.judged(desk),
-            c.begin: gr.update(variant="secondary" if ready else "primary", interactive=not busy),
-            c.load: gr.update(interactive=bool(saved) and not busy),
-            c.undo: gr.update(interactive=desk.undoable and not busy),
-            c.redo: gr.update(interactive=desk.redoable and not busy),
-            c.compare: gr.update(interactive=many and not busy),
-            c.stop: gr.update(interactive=busy),
-            **{field: gr.update(interactive=ready) for field in (c.more, c.name)},
-            **{act: gr.update(interactive=ready and not busy) for act in self.acts},
-        }
-
-    def _status(self, desk: Desk, said: str) -> str:
-        """What is said. How far work is changes many times a second, and is not read out."""
-        quiet = ' aria-hidden="true"' if desk.running is not None else ""
-        return f'<div class="told"{quiet}>{said}{picture.problems(desk.unkept)}</div>'
-
-    def _turned(self, desk: Desk) -> dict[Any, Any]:
-        """What the controls say once another state or another branch is the current one."""
-        c, s, many = self.c, desk.sampling, len(desk.branches) > 1
-        kept = desk.branch.state.kept_tokens if desk.branches else 1
-        others = [name for name in desk.branches if name != desk.current]
-        keep = desk.typed.get("keep")
-        if not isinstance(keep, int | float) or not 1 <= keep <= kept:
-            keep = max(kept // 2, 1)
-        return {
-            c.keep: gr.update(maximum=max(kept, 2), value=keep, interactive=bool(desk.branches)),
-            c.other: gr.update(
-                choices=others, value=others[-1] if many else None, interactive=many
-            ),
-            c.how: s.name,
-            **{box: gr.update(value=at, **range_) for box, at, range_ in self._settings(s)},
-        }
-
-    def _typed(self, desk: Desk) -> dict[Any, Any]:
-        """What was set on the page, set again; what is no choice any more is left."""
-        made = {}
-        for name, value in desk.typed.items():
-            control = self.c.typed.get(name)
-            known = [at for _, at in getattr(control, "choices", ())]
-            several = value if isinstance(value, list) else [value]
-            if control is not None and name != "keep" and (not known or all(one in known for one in several)):  # fmt: skip
-                made[control] = gr.update(value=value)
+    def compare(self, a: str, b: str, top: int = 8) -> Comparison:
+        """The next-token logits of branch `a` beside those of branch `b`."""
+        if a not in self.branches or b not in self.branches or a == b:
+            raise InputProblem("comparing needs two branches. Branch first, then take them apart.")
+        one, two = self.branches[a].state, self.branches[b].state
+        ids = one.logits.argmax(-1, keepdim=True)
+        apart = metrics.compare(two.logits[:, None], one.logits[:, None], ids)
+        p, q = (s.logits[0].double().softmax(-1) for s in (one, two))
+        best = torch.maximum(p, q).topk(min(top, len(p))).indices.tolist()
+        rows = [(i, self.spelled(i), float(p[i]), float(q[i])) for i in best]
+        parted = _parted(one, two)
+        stale = parted is None and apart["bitwise_equal"] and not _same_cache(one, two)
+        made = Comparison(a, b, (one.tokens, two.tokens), parted, apart, rows, stale)
+        self.answers.compared = Place(a, one), Place(b, two), made
         return made
 
-    def _settings(self, sampling: Any) -> list[tuple[Any, float, dict[str, float]]]:
-        """Each box of a sampling number, the number, and the ends of the box."""
-        c = self.c
-        boxes = dict(zip(ENDS, (c.temperature, c.top_k, c.top_p, c.penalty), strict=True))
-        return [(box, getattr(sampling, key), ends(sampling)[key]) for key, box in boxes.items()]
+    def likely(self, top: int = 10) -> list[tuple[int, str, float]]:
+        """`(id, text, probability)` of the most probable next tokens, as the sampler sees them."""
+        branch = self.branch
+        p = branch.sampler().probabilities(branch.state.logits, branch.state.token_ids)[0]
+        best = p.topk(min(top, len(p)))
+        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(i, self.spelled(i), v) for i, v in rows]
 
-    def _chosen(self, desk: Desk, name: str | None) -> dict[Any, Any]:
-        saved = desk.shelf.names()
-        return {self.c.loaded: gr.update(choices=saved, value=name, interactive=bool(saved))}
+    @property
+    def prompt(self) -> str:
+        """The text that the current branch began with: as typed, or decoded up to the first token that
+        the model wrote."""
+        branch = self.branch
+        if branch.prompt:
+            return branch.prompt
+        ids = branch.state.token_ids[0].tolist()[: min(branch.own, default=None)]
+        decode = self.loaded.tokenizer.decode
+        return str(decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    @property
+    def holding(self) -> bool:
+        """Whether any layer of the current branch holds keys and values."""
+        return any(layer.segments for layer in self.branch.state.layers)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether any layer of the current branch keeps a recurrent state."""
+        return any(layer.recurrent for layer in self.branch.state.layers)
+
+    def brightness(self) -> list[float] | None:
+        """Attention that each token received, summed over queries and heads, the mean of the layers
+        that hold it; None where it was not recorded."""
+        state, held = self.branch.state, self.holders()
+        if held is None or not bright(state):
+            return None
+        total = torch.zeros(state.tokens, dtype=torch.float64)
+        for layer in state.layers:
+            if layer.segments:
+                assert layer.received is not None
+                each = layer.received[0].sum(-2).double().cpu()
+                at = layer.positions[0].cpu().expand(each.shape)
+                real = at >= 0
+                total.index_add_(0, at[real], each[real])
+        return (total / held[0].clamp(min=1)).tolist()
+
+    def holders(self) -> tuple[torch.Tensor, torch.Tensor, int] | None:
+        """`(layers [tokens], KV heads [tokens], heads in all)` that still hold each token; None where
+        kept tokens were renumbered, and where no layer holds any."""
+        state = self.branch.state
+        if int(state.next_position[0]) != state.tokens or not self.holding:
+            return None
+        layers, heads = (torch.zeros(state.tokens, dtype=torch.int64) for _ in range(2))
+        total = 0
+        for layer in state.layers:
+            if layer.segments:
+                many = layer.key.shape[1]
+                total += many
+                at = layer.positions[0].cpu()
+                for counted, each in ((layers, at.flatten().unique()),
+                                      (heads, at.expand(many, -1).flatten())):  # fmt: skip
+                    real = each[each >= 0]
+                    counted.index_add_(0, real, torch.ones_like(real))
+        return layers, heads, total
+
+    def text(self, ids: list[int]) -> str:
+        """Text of `ids`, special tokens shown."""
+        return pieces.text(self.loaded.tokenizer, ids)
+
+    def spelled(self, token: int) -> str:
+        """Text of `token` alone; `<E6>` for each byte of a part of a character."""
+        return pieces.piece(self.loaded.tokenizer, token)
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """Text of each of `ids`; the last token of a character has it."""
+        return pieces.pieces(self.loaded.tokenizer, ids)
 
 
-def ends(sampling: Any) -> dict[str, dict[str, float]]:
-    """The least and the largest of every sampling number that its box takes: a snapshot's own may lie beyond."""
-    now = {key: getattr(sampling, key) for key in ENDS}
-    return {
-        key: {"minimum": min(low, now[key]), "maximum": max(high, now[key])}
-        for key, (low, high) in ENDS.items()
-    }
+def bright(state: State) -> bool:
+    """Whether every layer that holds tokens carries the attention they received."""
+    holding = [layer for layer in state.layers if layer.segments]
+    return bool(holding) and all(layer.received is not None for layer in holding)
 
 
-def inside(sampling: Any, typed: dict[str, float]) -> tuple[dict[str, float], list[str]]:
-    """The numbers that hold where `typed` are asked for, as their boxes show them in the end: each within its
-    box's ends, top-k whole; and what was moved, in words."""
-    held, moved = {}, []
-    for key, number in typed.items():
-        low, high = ends(sampling)[key].values()
-        held[key] = min(max(int(number) if key == "top_k" else float(number), low), high)
-        if held[key] != number:
-            moved.append(f"{key.replace('_', ' ')} {number:g} is not from {low:g} to {high:g}")
-    return held, moved
+def held(layer: LayerState) -> float:
+    """Tokens that `layer` holds, on average over KV heads."""
+    return float((layer.positions >= 0).sum(-1).double().mean()) if layer.segments else 0.0
 
 
-def _named(desk: Desk) -> list[tuple[str, str]]:
-    """Each branch as a person tells it from the others."""
-    each = desk.branches.items()
-    return [(f"{name}: {words.counted(branch.state.tokens)}", name) for name, branch in each]
+def rescored(old: LayerState, new: LayerState) -> LayerState:
+    """`new`, a selection of `old`'s tokens, with the attention these had received in `old`."""
+    if old.received is None or not new.segments:
+        return replace(new, received=None)
+    if not new.per_head:
+        at = torch.searchsorted(old.positions[0].contiguous(), new.positions[0].contiguous())
+        return replace(new, received=old.received[..., at])
+    one, two = aligned([old.positions, new.positions])
+    at = torch.searchsorted(one.contiguous(), two.contiguous()).clamp(max=old.kept - 1)
+    received = old.received
+    if received.dim() == 3:  # summed over the heads: format 1
+        received = received[:, None].expand(-1, at.shape[1], -1, -1)
+    at = at[:, :, None].expand(-1, -1, received.shape[2], -1)
+    return replace(new, received=received.gather(3, at))
+
+
+def _parted(a: State, b: State) -> int | None:
+    """First place where the two token buffers differ; None when they are the same."""
+    one, two = a.token_ids[0].tolist(), b.token_ids[0].tolist()
+    shorter = min(len(one), len(two))
+    differ = (place for place in range(shorter) if one[place] != two[place])
+    return next(differ, None if len(one) == len(two) else shorter)
+
+
+def _same_cache(a: State, b: State) -> bool:
+    """Whether the layers of both hold the same keys and values."""
+    return a is b or all(
+        not one.segments or (torch.equal(one.key, two.key) and torch.equal(one.value, two.value))
+        for one, two in zip(a.layers, b.layers, strict=True)
+    )

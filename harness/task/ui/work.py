@@ -1,5 +1,4 @@
-"""Work that a desk does in a thread of its own: it goes on whoever looks, says how far it is and can be
-stopped. And the turns in which the work of every desk gets the one model."""
+"""Work in a thread of its own, with progress and a stop; and turns at the one model."""
 
 import threading
 import time
@@ -8,15 +7,15 @@ from contextlib import contextmanager
 
 from harness import machine, progress
 
-SURE = 2.0  # seconds of work after which the rest can be guessed
+SURE = 2.0  # seconds of work after which the remaining time is estimated
 
 
 class Stopped(Exception):
-    """A person ended it."""
+    """A person ended the work."""
 
 
 class Turns:
-    """A reentrant lock that whoever waits gets before its owner gets it again."""
+    """A reentrant lock that a waiting thread gets before its owner gets it again."""
 
     def __init__(self) -> None:
         self._door, self._inside = threading.Lock(), threading.Lock()
@@ -37,7 +36,7 @@ class Turns:
             self._inside.release()
 
     def breathe(self) -> None:
-        """Let whoever waits have a turn; the caller's own goes on afterwards."""
+        """Let a waiting thread have a turn, then go on."""
         if self._owner != threading.get_ident() or not self._door.locked():
             return
         depth, self._depth = self._depth, 1
@@ -47,20 +46,20 @@ class Turns:
 
 
 class Work:
-    """One piece of work. what: in words. total: tokens, 0 where they are not counted."""
+    """One piece of work. what: its label. total: tokens, 0 where they are not counted."""
 
     def __init__(self, what: str, total: int = 0):
         self.what, self.total, self.done = what, total, 0
-        self.part = ""  # that goes on now, and how far
+        self.part = ""  # the current part and its progress
         self._began = time.monotonic()
         self._ending = threading.Event()
 
     def stop(self) -> None:
-        """Let it end at its next `advance`."""
+        """End at the next `advance`."""
         self._ending.set()
 
     def advance(self, by: int = 1) -> None:
-        """So many tokens more are done. Raises Stopped where somebody ended the work."""
+        """Count `by` tokens. Raises Stopped after `stop`."""
         self.done += by
         if self._ending.is_set():
             raise Stopped
@@ -69,14 +68,14 @@ class Work:
         if not self.total:
             return f"{self.what}{self.part}."
         took = time.monotonic() - self._began
-        rest = took / self.done * (self.total - self.done) if self.done else 0.0
-        left = f", about {rest:.0f} s left" if took > SURE and rest >= 1 else ""
+        seconds = took / self.done * (self.total - self.done) if self.done else 0.0
+        left = f", about {seconds:.0f} s left" if took > SURE and seconds >= 1 else ""
         return f"{self.what} {self.done} of {machine.many(self.total, 'token')}{left}."
 
 
 class Counted:
-    """A `progress.Display` of one thread: tells `work` what is counted, and between two layers lets the
-    others have the model."""
+    """A `progress.Display` of one thread: passes progress to `work`, and lets other sessions have the
+    model between two layers."""
 
     close = True
 
@@ -90,25 +89,22 @@ class Counted:
 
     def advance(self, by: float) -> None:
         if threading.get_ident() != self._owner:
-            return  # another desk's pass through layers that this one listens to
+            return  # another session's call passes through the same layers
         self._done += by
         self._work.part = f": {self._what}, {min(self._done / self._total, 1):.0%}"
         self._work.advance(0)
         self._turns.breathe()
 
     def name(self, what: str, still: bool = False) -> None:
-        """Parts of a whole are not told."""
+        """Names of parts are not shown."""
 
     def end(self) -> None:
-        """What comes next says its own name."""
+        """The next part begins with its own name."""
 
 
 @contextmanager
-def counted(work: Work | None, turns: Turns) -> Iterator[None]:
-    """What is counted inside the block, by this thread, is told to `work`."""
-    if work is None:
-        yield
-        return
+def counted(work: Work, turns: Turns) -> Iterator[None]:
+    """Progress of this thread inside the block goes to `work`."""
     progress.show_on(Counted(work, turns))
     try:
         yield

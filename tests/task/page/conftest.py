@@ -1,17 +1,17 @@
-"""The desk that tests without a browser share, and the page that those with one share."""
+"""The thought that tests without a browser share, and the page that those with one share."""
 
 import pytest
 from handling import PROMPT, ended, started
 
-from harness.task.ui.desk import Desk
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import PageSession
+from harness.task.ui.snapshots import SnapshotStore
 
 
 @pytest.fixture
-def desk(session, tmp_path):
-    def make(*overrides: str, folder=tmp_path) -> Desk:
+def thought(session, tmp_path):
+    def make(*overrides: str, folder=tmp_path) -> PageSession:
         opened = session("task=ui", *overrides)
-        return Desk(opened, Shelf(folder / "snapshots", opened.cfg.save), folder)
+        return PageSession(opened, SnapshotStore(folder / "snapshots", opened.cfg.save), folder)
 
     return make
 

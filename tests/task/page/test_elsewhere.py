@@ -10,22 +10,22 @@ from harness.engine.base import Engine
 from harness.engine.llamacpp.weights import write
 from harness.errors import InputProblem
 from harness.task.ui import picture
-from harness.task.ui.desk import Desk
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import PageSession
+from harness.task.ui.snapshots import SnapshotStore
 
 TEXT = "let k be 5 . the bird sang . what is"
 
 
-def rounding(desk: Desk) -> float:
+def rounding(thought: PageSession) -> float:
     """What 64 roundings of the largest logit, float32, may set two log-probabilities apart."""
-    return 64 * torch.finfo(torch.float32).eps * float(desk.branch.state.logits.abs().max())
+    return 64 * torch.finfo(torch.float32).eps * float(thought.branch.state.logits.abs().max())
 
 
 class Remembering(Engine):
     """An engine that reads ids with our own model, and may be told to say something else."""
 
-    def __init__(self, desk: Desk, wrong: bool = False):
-        self.desk, self.wrong, self.asked = desk, wrong, []
+    def __init__(self, thought: PageSession, wrong: bool = False):
+        self.thought, self.wrong, self.asked = thought, wrong, []
 
     def encode(self, text):
         return [1]
@@ -35,68 +35,72 @@ class Remembering(Engine):
 
     def resume(self, prompt, steps):
         self.asked.append(prompt)
-        said = self.desk.elsewhere._cached(self.desk.branch.state, "dynamic", steps, lambda: None)
+        said = self.thought.elsewhere._cached(
+            self.thought.branch.state, "dynamic", steps, lambda: None
+        )
         if self.wrong:
             said = replace(said, tokens=(said.tokens[0], (said.tokens[1] + 1) % 500, *said.tokens[2:]))  # fmt: skip
         return replace(said, reused=len(prompt) - 1)
 
 
 @pytest.fixture
-def desk(session, tmp_path):
+def thought(session, tmp_path):
     opened = session("task=ui")
-    made = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path)
+    made = PageSession(opened, SnapshotStore(tmp_path / "shelf", opened.cfg.save), tmp_path)
     made.begin(TEXT)
     return made
 
 
 @pytest.mark.parametrize("cache", ["manual", "dynamic", "view", "static"])
-def test_another_cache_writes_the_same_tokens_as_a_branch_of_its_own(desk, cache):
-    before = desk.branch.state.tokens
-    made = desk.go_on(f"cache {cache}", 6)
-    assert desk.current == "B" and desk.branch.state.tokens == before + 6
-    assert desk.branch.state.token_ids[0, before:].tolist() == list(made.tokens) == list(made.here)
-    assert made.parted is None and made.apart < rounding(desk) and made.read == 0
-    assert list(desk.branch.own) == list(range(before, before + 6))
-    desk.switch("A")
-    assert [desk.step() for _ in range(6)] == list(made.tokens)  # what stepping writes
-    assert "the same 6 tokens" in picture.went(desk)
-    assert "branch B beside branch A" in picture.went(desk)  # whichever branch is looked at
-    assert "From before" not in picture.went(desk)
-    desk.switch("B")
-    desk.step()
-    assert "branch B has changed since" in picture.went(desk)
+def test_another_cache_writes_the_same_tokens_as_a_branch_of_its_own(thought, cache):
+    before = thought.branch.state.tokens
+    made = thought.go_on(f"cache {cache}", 6)
+    assert thought.current == "B" and thought.branch.state.tokens == before + 6
+    assert (
+        thought.branch.state.token_ids[0, before:].tolist() == list(made.tokens) == list(made.here)
+    )
+    assert made.parted is None and made.apart < rounding(thought) and made.read == 0
+    assert list(thought.branch.own) == list(range(before, before + 6))
+    thought.switch("A")
+    assert [thought.step() for _ in range(6)] == list(made.tokens)  # what stepping writes
+    assert "the same 6 tokens" in picture.went(thought)
+    assert "branch B beside branch A" in picture.went(thought)  # whichever branch is looked at
+    assert "From before" not in picture.went(thought)
+    thought.switch("B")
+    thought.step()
+    assert "branch B has changed since" in picture.went(thought)
 
 
-def test_an_engine_is_asked_the_branch_and_another_token_is_seen(desk):
-    engine = Remembering(desk)
-    desk.elsewhere.engine, desk.elsewhere.places = engine, ["engine mine"]
-    ids = desk.branch.state.token_ids[0].tolist()
-    made = desk.go_on("engine mine", 5)
+def test_an_engine_is_asked_the_branch_and_another_token_is_seen(thought):
+    engine = Remembering(thought)
+    thought.elsewhere.engine, thought.elsewhere.places = engine, ["engine mine"]
+    ids = thought.branch.state.token_ids[0].tolist()
+    made = thought.go_on("engine mine", 5)
     assert (
         engine.asked == [ids]
         and made.parted is None
         and made.read == 1
-        and made.apart < rounding(desk)
+        and made.apart < rounding(thought)
     )
-    desk.switch("A")
+    thought.switch("A")
     engine.wrong = True  # the twin
-    other = desk.go_on("engine mine", 5)
-    assert other.parted == 1 and "another token at step 2" in picture.went(desk)
-    desk.switch("A")
-    desk.prune("keep_last", 4)
-    desk.go_on("engine mine", 5)
-    assert "read every token, though this branch holds fewer" in picture.went(desk)
+    other = thought.go_on("engine mine", 5)
+    assert other.parted == 1 and "another token at step 2" in picture.went(thought)
+    thought.switch("A")
+    thought.prune("keep_last", 4)
+    thought.go_on("engine mine", 5)
+    assert "read every token, though this branch holds fewer" in picture.went(thought)
 
 
-def test_an_engine_that_takes_text_only_is_refused(desk):
-    engine = Remembering(desk)
+def test_an_engine_that_takes_text_only_is_refused(thought):
+    engine = Remembering(thought)
     engine.encode = lambda text: text
-    desk.elsewhere.engine, desk.elsewhere.places = engine, ["engine mine"]
+    thought.elsewhere.engine, thought.elsewhere.places = engine, ["engine mine"]
     with pytest.raises(InputProblem, match="text only"):
-        desk.go_on("engine mine", 5)
+        thought.go_on("engine mine", 5)
     with pytest.raises(InputProblem, match="choose where"):
-        desk.go_on("engine other", 5)
-    assert desk.current == "A"
+        thought.go_on("engine other", 5)
+    assert thought.current == "A"
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the extra llamacpp")
@@ -109,7 +113,9 @@ def test_llama_cpp_goes_on_as_our_model_does(session, tmp_path):
                      "engine.type_k=f32", "engine.type_v=f32", "engine.flash=off", "engine.threads=1")  # fmt: skip
     write(opened.loaded.model, tmp_path / "m.gguf")
     with engine_of(opened.cfg, opened.say) as engine:
-        made = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path, engine)
+        made = PageSession(
+            opened, SnapshotStore(tmp_path / "shelf", opened.cfg.save), tmp_path, engine
+        )
         assert "beside it xllamacpp" in facts(opened, engine) and "Transformers" in facts(
             opened, None
         )

@@ -10,16 +10,16 @@ from browsing import CONTRAST, OUTSIDE, needs_browser, shown
 from handling import PROMPT, at, begun, press, said, started, write
 
 from harness.errors import InputProblem
-from harness.task.ui import scores
-from harness.task.ui.desk import Desk
+from harness.task.ui import picture
 from harness.task.ui.evaluation import Evaluation
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import PageSession
+from harness.task.ui.snapshots import SnapshotStore
 
 
 @pytest.fixture
-def desk(session, place):
+def thought(session, place):
     opened = session("task=ui", f"runs_dir={place}")
-    return Desk(opened, Shelf(place / "shelf", opened.cfg.save), place)
+    return PageSession(opened, SnapshotStore(place / "shelf", opened.cfg.save), place)
 
 
 def ended(made: Evaluation) -> Evaluation:
@@ -37,10 +37,10 @@ def values(rows: list[dict]) -> dict:
     }
 
 
-def test_the_figures_are_those_of_the_task(desk, harness, place):
+def test_the_figures_are_those_of_the_task(thought, harness, place):
     """Policies and quantizers, each head for itself or not; the whole state comes first."""
     chosen = (["knorm", "keydiff"], [0.25], ["int8"])
-    made = desk.evaluation
+    made = thought.evaluation
     made.start(*chosen, "recall", samples=4, per_head=False)
     assert made.problem is None and ended(made).problem is None and made.done == 4
     done = harness(
@@ -50,7 +50,7 @@ def test_the_figures_are_those_of_the_task(desk, harness, place):
     assert done.code == 0, done.out
     table = json.loads((done.folders[0] / "evaluate.json").read_text())
     assert values(made.rows) == values(table)
-    page = scores.shown(made)
+    page = picture.scores(made)
     table = page[page.index("<table") :]
     assert (
         table.index("full cache") < table.index("keydiff 25%")
@@ -62,15 +62,15 @@ def test_the_figures_are_those_of_the_task(desk, harness, place):
     assert values(ended(made).rows) != before
 
 
-def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
-    desk.begin("let k be 5 . the bird sang . what is")
-    made = desk.evaluation
+def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(thought):
+    thought.begin("let k be 5 . the bird sang . what is")
+    made = thought.evaluation
     many = (["keydiff", "snapkv", "knorm"], [0.1, 0.25, 0.5], ["int8"], "recall")
     made.start(*many, samples=60)
     waited = []  # questions that were answered while a step waited for its turn
     for _ in range(5):
         before = made.done
-        desk.step()
+        thought.step()
         waited.append(made.done - before)
     with pytest.raises(InputProblem, match="is running"):
         made.start(*many)
@@ -79,7 +79,7 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
     before = made.done
     made.stop()
     assert made.done <= before + 1 and not made.running and made.stopped
-    assert 2 <= made.done < 60 and "Stopped: " in scores.shown(made)
+    assert 2 <= made.done < 60 and "Stopped: " in picture.scores(made)
     assert sorted(waited)[2] <= 2, "an evaluation keeps the model to itself"
     (kept,) = Path(made.session.cfg.runs_dir).glob(".evaluate/*.jsonl")
     before = kept.read_text().split()
@@ -101,17 +101,19 @@ def test_it_can_be_stopped_and_goes_on_and_nobody_waits_for_it(desk):
         ((["knorm"], [0.5], [], "jsonl", "nowhere.jsonl"), "nowhere.jsonl"),
     ],
 )
-def test_what_cannot_be_asked_is_said(desk, chosen, told):
+def test_what_cannot_be_asked_is_said(thought, chosen, told):
     with pytest.raises(InputProblem, match=told):
-        desk.evaluation.start(*chosen)
-    assert not desk.evaluation.running and scores.shown(desk.evaluation) == scores.NOTHING
+        thought.evaluation.start(*chosen)
+    assert (
+        not thought.evaluation.running and picture.scores(thought.evaluation) == picture.NO_SCORES
+    )
 
 
-def test_answers_that_are_all_wrong_are_no_success(desk, place):
+def test_answers_that_are_all_wrong_are_no_success(thought, place):
     lines = [{"context": "the dog ran .", "question": "what is k ?", "expected": str(n)} for n in range(3)]  # fmt: skip
     (place / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    desk.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
-    page = scores.shown(ended(desk.evaluation))
+    thought.evaluation.start(["random"], [0.5], [], "jsonl", "mine.jsonl")
+    page = picture.scores(ended(thought.evaluation))
     assert "the full cache itself has 0 of 3 prompts right" in page and "safe" not in page
 
 

@@ -35,7 +35,7 @@ def test_the_focus_goes_to_what_stops_and_back_and_the_end_is_one_message(browse
     )
     at(browser, "enough").send_keys("\ue007")
     said(browser, "The evaluation ended after")
-    assert any("Stopping, as soon as" in line for line in browser.execute_script("return told"))
+    assert any("Stopping after" in line for line in browser.execute_script("return told"))
     focused(browser, "evaluate")
     assert ended(process, tmp_path / "console.txt") == 0
     press(browser, "step")

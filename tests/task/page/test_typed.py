@@ -53,7 +53,7 @@ def test_what_was_typed_is_there_after_a_reload_and_after_a_restart(browser, tmp
     process, again = started(places[1], f"text={PROMPT}", f"out={shelf}", f"task.port={address.rstrip('/').rpartition(':')[2]}")  # fmt: skip
     assert again == address
     browser.refresh()
-    shown(browser, "Ready. One branch")
+    shown(browser, "Ready. 2 branches")
     there()
     assert "3 held" in " ".join(at(browser, "cache").text.split())
     assert ended(process, places[1] / "console.txt") == 0

@@ -8,24 +8,26 @@ import torch
 
 from harness import progress
 from harness.errors import InputProblem
-from harness.task.ui.desk import JUDGING, MODEL, Desk
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.session import JUDGING, MODEL, PageSession
+from harness.task.ui.snapshots import SnapshotStore
 from harness.task.ui.work import Counted, Stopped, Turns, Work
 
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river . what is"
 
 
 @pytest.fixture
-def desk(session, tmp_path):
+def thought(session, tmp_path):
     opened = session("task=ui")
-    return lambda: Desk(opened, Shelf(tmp_path / "snapshots", opened.cfg.save), tmp_path)
+    return lambda: PageSession(
+        opened, SnapshotStore(tmp_path / "snapshots", opened.cfg.save), tmp_path
+    )
 
 
-def ended(desk: Desk) -> str:
-    assert desk._thread is not None
-    desk._thread.join(60)
-    assert desk.running is None and desk.problem is None
-    return desk.said
+def ended(thought: PageSession) -> str:
+    assert thought._thread is not None
+    thought._thread.join(60)
+    assert thought.running is None and thought.problem is None
+    return thought.message
 
 
 @pytest.mark.parametrize("breathes", [True, False])
@@ -63,7 +65,7 @@ def test_work_says_how_far_it_is_and_ends_when_told(monkeypatch):
         work.advance()
 
 
-def test_what_another_thread_counts_is_not_this_works(desk):
+def test_what_another_thread_counts_is_not_this_works(thought):
     work = Work("Judging")
     shown = Counted(work, Turns())
     shown.begin("float64 oracle", 8)
@@ -84,11 +86,11 @@ def test_what_another_thread_counts_is_not_this_works(desk):
         progress.show_on(None)
 
 
-def test_reading_that_is_stopped_leaves_everything_as_it_was(desk, monkeypatch):
-    monkeypatch.setattr("harness.task.ui.desk.PIECE", 4)
-    one = desk()
+def test_reading_that_is_stopped_leaves_everything_as_it_was(thought, monkeypatch):
+    monkeypatch.setattr("harness.task.ui.session.PIECE", 4)
+    one = thought()
     one.begin(TEXT)
-    before, fed = one.branches, Desk._fed
+    before, fed = one.branches, PageSession._fed
     reached = threading.Event()
 
     def slow(self, state, ids):
@@ -96,24 +98,24 @@ def test_reading_that_is_stopped_leaves_everything_as_it_was(desk, monkeypatch):
         time.sleep(0.05)
         return fed(self, state, ids)
 
-    monkeypatch.setattr(Desk, "_fed", slow)
-    for act in (one.begin, one.say):
+    monkeypatch.setattr(PageSession, "_fed", slow)
+    for act in (one.begin, one.add):
         reached.clear()
         one.do(Work("Reading"), lambda work, act=act: f"Read {act(TEXT, work)}.")
         assert reached.wait(20)
         with pytest.raises(InputProblem, match="at work"):
             one.fork()
         one.stop()
-        assert "as it was before" in ended(one) and one.branches is before
-    monkeypatch.setattr(Desk, "_fed", fed)
+        assert "nothing has changed" in ended(one) and one.branches is before
+    monkeypatch.setattr(PageSession, "_fed", fed)
     one.do(
         Work("Reading"), lambda work: f"Read {one.begin(TEXT, work)}."
     )  # the twin: nobody stops it
     assert ended(one) == f"Read {one.branch.state.tokens}." and one.current == "B"
 
 
-def test_another_desk_steps_in_the_middle_of_a_verdict_and_neither_changes_the_other(desk):
-    one, two, alone = desk(), desk(), desk()
+def test_another_session_steps_in_the_middle_of_a_verdict_and_neither_changes_the_other(thought):
+    one, two, alone = thought(), thought(), thought()
     for each in (one, two, alone):
         each.begin(TEXT)
     expected = alone.verdict(4)
@@ -144,32 +146,34 @@ def test_another_desk_steps_in_the_middle_of_a_verdict_and_neither_changes_the_o
     assert made.metrics == expected.metrics and made.noise == expected.noise
     assert steps == tokens and torch.equal(two.branch.state.logits, alone.branch.state.logits)
     for mine, theirs in zip(two.branch.state.layers, alone.branch.state.layers, strict=True):
-        assert torch.equal(mine.received, theirs.received)  # no other desk's attention in it
+        assert torch.equal(mine.received, theirs.received)  # no other thought's attention in it
 
 
-def test_a_verdict_that_is_stopped_judges_nothing(desk):
-    one = desk()
+def test_a_verdict_that_is_stopped_judges_nothing(thought):
+    one = thought()
     one.begin(TEXT)
     with JUDGING:  # somebody else's is under way
         one.do(Work("Judging"), lambda work: one.verdict(4, work).verdict)
         one.stop()
     assert (
-        "as it was before" in ended(one) and not one.answers.judged and JUDGING.acquire(timeout=1)
+        "nothing has changed" in ended(one)
+        and not one.answers.judged
+        and JUDGING.acquire(timeout=1)
     )
     JUDGING.release()
 
 
-def test_a_long_run_is_kept_while_it_goes_on(desk, monkeypatch):
-    one, noted = desk(), []
+def test_a_long_run_is_kept_while_it_goes_on(thought, monkeypatch):
+    one, noted = thought(), []
     one.begin(TEXT)
 
     class Kept:
         problem = ""
 
-        def note(self, current, branches, answers):
+        def note(self, current, branches, typed):
             noted.append((one.running is not None, branches[current][0].tokens))
 
-    one._journal = Kept()
+    one._autosave = Kept()
     monkeypatch.setattr("harness.task.ui.branches.OFTEN", 0.0)
     one.start(3)
     ended(one)

@@ -1,4 +1,4 @@
-"""What the page says: what to do on the page, never on a command line."""
+"""What the page shows and the messages of its acts."""
 
 import re
 import shutil
@@ -12,64 +12,46 @@ import pytest
 from transformers import MambaConfig, MambaForCausalLM
 
 from harness.config import SamplingConfig
-from harness.errors import HarnessError, InputProblem, RestoreRefused
-from harness.report.evaluate import page as evaluate
-from harness.task.ui import picture, scores, words
-from harness.task.ui.acts import Page
+from harness.errors import InputProblem, RestoreRefused
+from harness.task.ui import picture
 from harness.task.ui.branches import Growth
-from harness.task.ui.desk import Desk
-from harness.task.ui.evaluation import otherwise
+from harness.task.ui.handlers import (
+    Page,
+    pruned_message,
+    unasked,
+    whole_number,
+    within_ends,
+)
 from harness.task.ui.layout import _slider
-from harness.task.ui.shelf import Shelf
-from harness.task.ui.view import inside
+from harness.task.ui.session import PageSession
+from harness.task.ui.snapshots import SnapshotStore
 
 TEXT = "let k be 5 . the bird sang . what is"
 TINY = Path(__file__).resolve().parents[3] / "harness/model/assets/tiny"
 
 
 @pytest.fixture
-def desk(session, tmp_path):
-    def make(*overrides: str) -> Desk:
+def thought(session, tmp_path):
+    def make(*overrides: str) -> PageSession:
         opened = session("task=ui", *overrides)
-        made = Desk(opened, Shelf(tmp_path / "snapshots", opened.cfg.save), tmp_path)
+        made = PageSession(opened, SnapshotStore(tmp_path / "snapshots", opened.cfg.save), tmp_path)
         made.begin(TEXT)
         return made
 
     return make
 
 
-def test_messages_name_no_setting_of_a_command_line(desk):
-    desk("model=tiny_gpt2").save("foreign")
-    one = desk()
-    for act, told in (
-        (lambda: one.say("the bird sang . " * 4000), "fewer tokens of a run"),
-        (lambda: one.prune("keep_last", 500), "Tokens to keep, 500, is more"),
-        (lambda: one.prune("sink_window", 2), "fewer than the 4 first ones"),
-        (lambda: one.back(99), "Token 99 is not a place"),
-        (lambda: one.load("foreign"), "Start the page with the model"),
-    ):
-        with pytest.raises(HarnessError) as problem:
-            act()
-        said = words.said(problem.value)
-        assert told in said and not words.SETTING.search(said) and "steps=" not in said
-        raw = str(problem.value)  # the twin: these are words of the command line
-        assert re.search(r"\w=", raw) or "Load the model" in raw
-    assert "Type a prompt first." in words.said(InputProblem("the prompt is empty. Give text=..."))
-    left = words.said(InputProblem("no. Use model.attention=sdpa."))
-    assert left.endswith("given when the page is started.)")
-
-
 @pytest.mark.parametrize("typed", [-3, 0, None, 5000, 1.5])
-def test_a_number_that_cannot_be_is_said(desk, typed):
+def test_a_number_that_cannot_be_is_said(thought, typed):
     page = object.__new__(Page)
     with pytest.raises(InputProblem, match=r"'Tokens of a run' .*from 1 to 4096"):
-        next(page._run(desk(), typed))
-    assert words.whole(7.0, 4096, "Tokens of a run") == 7
+        next(page._run(thought(), typed))
+    assert whole_number(7.0, 4096, "Tokens of a run") == 7
 
 
 @pytest.mark.parametrize("typed", [None, 0, 2.5])
-def test_a_prune_without_a_number_of_tokens_is_refused(desk, typed):
-    one = desk()
+def test_a_prune_without_a_number_of_tokens_is_refused(thought, typed):
+    one = thought()
     with pytest.raises(InputProblem, match=r"'Tokens to keep' .*Type a whole number from 1 to"):
         next(object.__new__(Page)._prune(one, "keep_last", typed, True))
     assert one.branch.state.kept_tokens == one.branch.state.tokens
@@ -84,28 +66,28 @@ def test_a_number_box_beside_a_slider_may_stand_empty():
         plain.preprocess(None)
 
 
-def test_a_save_says_which_snapshots_it_needs(desk):
-    one = desk()
+def test_a_save_says_which_snapshots_it_needs(thought):
+    one = thought()
     page = object.__new__(Page)
-    page._chosen, page.c = lambda desk, name: {}, SimpleNamespace(name=None)
+    page._chosen, page.c = lambda thought, name: {}, SimpleNamespace(name=None)
     ((alone, _),) = page._save(one, "first")
     ((told, _),) = page._save(one, "second")
     assert "beside it" not in alone and told.endswith("; it needs first beside it.")
 
 
-def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(desk):
-    one = desk()
+def test_a_prune_that_drops_nothing_says_so_and_one_token_is_singular(thought):
+    one = thought()
     many = one.branch.state.tokens
-    said = words.pruned(one, "keep_last", one.prune("keep_last", many), many)
+    said = pruned_message(one, "keep_last", one.prune("keep_last", many), many)
     assert "dropped nothing" in said and f"{many} may stay" in said
-    said = words.pruned(one, "keep_last", one.prune("keep_last", many - 1), many - 1)
+    said = pruned_message(one, "keep_last", one.prune("keep_last", many - 1), many - 1)
     assert f"dropped 1 token, {many - 1} are held." in said and "Next token" not in said
     one.prune("keep_last", 1)  # nothing beside the last token: it cannot be asked again
-    assert "the next step shows" in words.unasked(one)
+    assert "the next step shows" in unasked(one)
 
 
-def test_a_branch_from_an_earlier_token_shows_the_attention_received(desk):
-    one = desk()
+def test_a_branch_from_an_earlier_token_shows_the_attention_received(thought):
+    one = thought()
     whole = one.brightness()
     one.back(6)
     assert len(one.brightness()) == 6 and one.brightness()[0] < whole[0]
@@ -115,8 +97,8 @@ def test_a_branch_from_an_earlier_token_shows_the_attention_received(desk):
     assert "was not recorded" in picture.thought(one)
 
 
-def test_the_badge_says_what_the_verdict_is_beside(desk):
-    one, told = desk(), []
+def test_the_badge_says_what_the_verdict_is_beside(thought):
+    one, told = thought(), []
     for act in (
         lambda: None,
         lambda: one.quantize("int8"),
@@ -133,8 +115,8 @@ def test_the_badge_says_what_the_verdict_is_beside(desk):
     ]
 
 
-def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(desk, monkeypatch):
-    one = desk()
+def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(thought, monkeypatch):
+    one = thought()
     monkeypatch.setattr(
         one, "likely", lambda: [(7, "", 0.002), (8, "", 0.001), (9, "\ufffd", 0.0005)]
     )
@@ -144,9 +126,9 @@ def test_flat_distributions_have_bars_and_nameless_tokens_have_ids(desk, monkeyp
     assert widths == ["0.20", "0.10", "0.05", "99.65"]  # the last: all others
 
 
-def test_the_bytes_of_a_character_are_one_character(desk):
-    one = desk()
-    one.say(" \u601d\u00e9 k \U0001f600")
+def test_the_bytes_of_a_character_are_one_character(thought):
+    one = thought()
+    one.add(" \u601d\u00e9 k \U0001f600")
     ids = one.branch.state.token_ids[0].tolist()
     said = picture.thought(one)
     assert "\ufffd" not in said and all(c in said for c in "\u601d\u00e9\U0001f600")
@@ -157,17 +139,8 @@ def test_the_bytes_of_a_character_are_one_character(desk):
     assert one.pieces(ids[:-1])[-3:] == parts[:3]  # until the character is whole
 
 
-def test_what_was_said_otherwise_says_of_how_many_answers(monkeypatch):
-    row = ["", "after", "k ?", "5", {"text": "here"}, {"text": "there"}, "1"]
-    every = {"int4": [row] * 19, "int8": [row] * 3}
-    monkeypatch.setattr(evaluate, "changed", lambda *given: every)
-    shown = scores._otherwise(SimpleNamespace(otherwise=otherwise({}, [])))
-    assert shown.count("<td>here</td>") == 6 and shown.count("3 of 19") == 1
-    assert "of 3<" not in shown  # the twin: all of it is shown
-
-
-def test_the_cache_steps_down_where_it_was_pruned(desk):
-    one = desk()
+def test_the_cache_steps_down_where_it_was_pruned(thought):
+    one = thought()
     growth = (Growth(10, 10, 1), Growth(10, 5, 1), Growth(11, 6, 1))
     one.branches["A"] = replace(one.branch, growth=growth)
     line = picture.cache(one).split('class="kept" points="')[1].split('"')[0]
@@ -182,37 +155,33 @@ def test_the_cache_steps_down_where_it_was_pruned(desk):
 
 def test_a_sampling_number_beyond_its_box_is_what_the_box_shows():
     typed = {"temperature": 9, "top_k": 2.5, "top_p": 0, "repetition_penalty": 1.1}
-    held, moved = inside(SamplingConfig(name="sample"), typed)
+    held, moved = within_ends(SamplingConfig(name="sample"), typed)
     assert held == {"temperature": 3.0, "top_k": 2, "top_p": 0.05, "repetition_penalty": 1.1}
     assert len(moved) == 3 and moved[0] == "temperature 9 is not from 0.1 to 3"
     beyond = SamplingConfig(name="sample", temperature=5.0)  # of a snapshot: its box reaches as far
-    assert inside(beyond, typed)[0]["temperature"] == 5.0
-    assert inside(beyond, held) == (held, [])  # the twin: what fits is taken as it is
+    assert within_ends(beyond, typed)[0]["temperature"] == 5.0
+    assert within_ends(beyond, held) == (held, [])  # the twin: what fits is taken as it is
 
 
-def test_two_branches_of_different_lengths_are_told_apart(desk):
-    one = desk()
+def test_two_branches_of_different_lengths_are_told_apart(thought):
+    one = thought()
     one.fork()
-    assert "two different places" not in picture.comparison(one.compare("A", "B"))
+    assert "different places of the text" not in picture.comparison(one.compare("A", "B"))
     one.step()
-    assert "two different places" in picture.comparison(one.compare("A", "B"))
+    assert "different places of the text" in picture.comparison(one.compare("A", "B"))
 
 
-def test_quantizing_what_was_quantized_says_so(desk):
-    one, page = desk(), SimpleNamespace()
-
-    def quantized() -> str:
-        return next(Page._quantize(page, one, "fp8_e4m3"))[0]
-
-    assert "earlier" not in quantized()
-    with pytest.raises(InputProblem, match=r"in codes already.*nothing would change"):
-        quantized()
+def test_quantizing_what_was_quantized_says_so(thought):
+    one = thought()
+    one.quantize("fp8_e4m3")
+    with pytest.raises(InputProblem, match=r"already coded: nothing would change"):
+        one.quantize("fp8_e4m3")
     one.step()
-    assert "the earlier codes stay" in quantized()
+    one.quantize("fp8_e4m3")
 
 
-def test_the_prompt_of_a_branch_is_found_again(desk):
-    one = desk()
+def test_the_prompt_of_a_branch_is_found_again(thought):
+    one = thought()
     assert one.prompt.strip() == TEXT
     for _ in range(3):
         one.step()
@@ -225,25 +194,22 @@ def test_the_prompt_of_a_branch_is_found_again(desk):
     assert one.prompt.strip() != TEXT
 
 
-def test_a_model_without_keys_and_values_has_dropped_nothing(session, desk, tmp_path):
+def test_a_model_without_keys_and_values_has_dropped_nothing(session, thought, tmp_path):
     config = MambaConfig(vocab_size=1144, hidden_size=32, num_hidden_layers=2, state_size=4)
     MambaForCausalLM(config).save_pretrained(tmp_path / "mamba")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, tmp_path / "mamba")
     opened = session("task=ui", "model=path", f"model.path={tmp_path / 'mamba'}")
-    one = Desk(opened, Shelf(tmp_path / "shelf", opened.cfg.save), tmp_path)
+    one = PageSession(opened, SnapshotStore(tmp_path / "shelf", opened.cfg.save), tmp_path)
     one.begin(TEXT)
     shown = picture.thought(one) + picture.cache(one)
     assert "gone" not in shown and "held" not in shown and "of recurrent state" in shown
-    whole = desk()  # the twin: one that keeps them says so
+    whole = thought()  # the twin: one that keeps them says so
     assert "held" in picture.cache(whole) and "of K/V" in picture.cache(whole)
-    with pytest.raises(HarnessError) as problem:
-        one.quantize("int8")
-    assert "quantize=" not in words.said(problem.value) and "Use" not in words.said(problem.value)
 
 
-def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(desk):
-    one = desk()
+def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(thought):
+    one = thought()
     one.verdict(2)
     assert "branch A beside a run without a pause" in picture.judged(one)
     one.fork()
@@ -252,57 +218,38 @@ def test_a_verdict_is_shown_on_the_branch_that_it_is_on_alone(desk):
     )
     one.quantize("int4")
     one.verdict(2)
-    assert "branch B beside full precision" in picture.judged(one)
+    assert "branch C beside full precision" in picture.judged(one)
     one.switch("A")
     assert "branch A beside a run without a pause" in picture.judged(one)
-    one.switch("B")
+    one.switch("C")
     one.close()
     one.fork()  # another branch of the same name
-    assert "Branch B is not judged yet" in picture.judged(one)
-    one.close()
+    assert "Branch C is not judged yet" in picture.judged(one)
+    one.switch("A")
     one.step()
     assert "branch A has changed since" in picture.judged(one)
 
 
-def test_many_reasons_are_one_with_the_remedy_and_the_rest_folded(desk):
-    desk("model=tiny_gpt2").save("foreign")
-    one = desk()
+def test_a_refusal_is_shown_as_it_was_raised_and_can_be_dismissed(thought):
+    thought("model=tiny_gpt2").save("foreign")
+    one = thought()
     with pytest.raises(RestoreRefused) as problem:
         one.load("foreign")
-    line, rest = words.told(problem.value)
-    assert len(rest) == len(problem.value.differences) - 1 > 5 and len(line) < 190, line
-    assert line.startswith("Snapshot foreign does not fit: config.model_type was gpt2")
-    assert line.endswith(
-        "Start the page with the model and tokenizer it was saved with, tiny_gpt2."
+    shown = picture.problem(problem.value)
+    assert "dismiss" in shown and all(
+        picture.safe(line) in shown for line in str(problem.value).split("\n")
     )
-    assert all(reason.startswith("element ") and reason not in line for reason in rest)
-    shown = picture.folded(line, rest)
-    assert f"<summary>{len(rest)} other reasons</summary>" in shown and "dismiss" in shown
-    (one.shelf.folder / "foreign" / "manifest.json").write_text("{")
-    with pytest.raises(HarnessError) as problem:
-        one.load("foreign")
-    line, rest = words.told(problem.value)  # one reason: nothing to fold
-    assert (
-        not rest
-        and line.startswith("Snapshot foreign is not valid")
-        and "<details>" not in picture.folded(line, rest)
-    )
-
-
-def test_messages_begin_with_a_capital_letter_but_for_names():
-    assert words.said(InputProblem("there is no prompt.")) == "There is no prompt."
-    assert words.said(InputProblem("keydiff keeps nothing.")) == "keydiff keeps nothing."
 
 
 def test_a_run_that_ends_while_its_picture_is_drawn_is_drawn_again():
     """The last token was missing on a page that only looked on, until it was read again."""
-    desk = SimpleNamespace(branches={}, current="A", running=object(), turn=threading.Lock())
+    thought = SimpleNamespace(branches={}, current="A", running=object(), turn=threading.Lock())
 
-    def view(desk, said):
-        desk.running = None  # it ends now; the picture has what was before
-        return {"picture": said}
+    def view(thought, message):
+        thought.running = None  # it ends now; the picture has what was before
+        return {"picture": message}
 
-    def act(desk):
+    def act(thought):
         yield "writing", {}
         yield "written", {}
         yield "nothing new", {}
@@ -310,34 +257,31 @@ def test_a_run_that_ends_while_its_picture_is_drawn_is_drawn_again():
     acts = object.__new__(Page)
     acts._view, acts._status, acts.c = (
         view,
-        lambda desk, said: said,
+        lambda thought, message: message,
         SimpleNamespace(status="words"),
     )
-    assert list(acts._handled(act)(desk)) == [
+    assert list(acts._handled(act)(thought)) == [
         {"picture": "writing"}, {"picture": "written"}, {"words": "nothing new"},
     ]  # fmt: skip
 
 
-def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(desk, session, tmp_path):
-    one = desk()
+def test_a_blank_prompt_is_refused_unless_a_template_makes_words_of_it(thought, session, tmp_path):
+    one = thought()
     for blank in (" ", "\n\t  "):
         with pytest.raises(InputProblem, match="nothing but blanks"):
             one.begin(blank)
     assert list(one.branches) == ["A"]
     opened = session("task=ui", "tokenizer=chat")
-    chat = Desk(opened, Shelf(tmp_path / "chat", opened.cfg.save), tmp_path)
+    chat = PageSession(opened, SnapshotStore(tmp_path / "chat", opened.cfg.save), tmp_path)
     assert chat.begin("  ") > 1
-    assert "what was read is chat's own, <code>" in words.read(chat)
 
 
-def test_what_heads_chose_apart_is_said_and_a_full_range_names_what_helps_here(desk):
-    one = desk()
-    one.say(" . the dog ran by the river and the bird sang in the tree . what is k ?")
-    told = words.pruned(one, "keydiff", one.prune("keydiff", 9, True), 9)
+def test_a_choice_of_each_head_is_named(thought):
+    one = thought()
+    one.add(" . the dog ran by the river and the bird sang in the tree . what is k ?")
+    told = pruned_message(one, "keydiff", one.prune("keydiff", 9, True), 9)
     assert "Each KV head chose its own" in told
-    same = desk()
-    assert "chose its own" not in words.pruned(same, "keydiff", same.prune("keydiff", 9, False), 9)
-    full = InputProblem(
-        "position 4096 is beyond the 4096 positions this model has. Continue fewer tokens, or prune and reindex the state first."
+    same = thought()
+    assert "chose its own" not in pruned_message(
+        same, "keydiff", same.prune("keydiff", 9, False), 9
     )
-    assert words.said(full).endswith("Go back to an earlier token, or start anew.")

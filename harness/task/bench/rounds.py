@@ -16,8 +16,8 @@ from harness.save import store
 from harness.save.registry import format_of
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.state import State
-from harness.task.format_bench import payload
-from harness.task.format_bench.memory import watched
+from harness.task.bench import payload
+from harness.task.bench.memory import watched
 
 VARIANTS = {
     "safetensors": option("save", "safetensors"),

@@ -1,9 +1,7 @@
-"""The work behind the page: one person's thought as branches that are stepped, pruned, paused and
-compared. No page in here; every act replaces a branch's immutable State by a new one.
+"""One person's thought: branches that are stepped, pruned, quantized, saved, judged. No gradio.
 
-The attention that tokens receive is observed through the library's registry, which is one per
-process: one call of the model at a time, of any desk (`MODEL`). Long texts are read in pieces, so that
-no desk waits longer than a piece takes.
+Attention is observed through the library's registry, one per process: one call of the model at a time,
+of any session (`MODEL`). Long texts are read in pieces, so that no session waits longer than a piece.
 """
 
 import logging
@@ -35,14 +33,14 @@ from harness.prune.base import EVERY_QUERY
 from harness.prune.registry import names as policies
 from harness.quantize.base import coded_tokens
 from harness.snapshot.state import State
-from harness.task.ui.answers import Place, answers
-from harness.task.ui.attention import Sight, bright, held, rescored
+from harness.task.ui.answers import Place
+from harness.task.ui.autosave import Autosave
 from harness.task.ui.branches import Branch, Growth
 from harness.task.ui.continuation import Continued, Elsewhere
 from harness.task.ui.evaluation import Evaluation
-from harness.task.ui.journal import Journal
-from harness.task.ui.shelf import Shelf
+from harness.task.ui.snapshots import SnapshotStore
 from harness.task.ui.verdict import Proof, proven
+from harness.task.ui.view import View, bright, held, rescored
 from harness.task.ui.work import Turns, Work, counted
 from harness.tokenizer.policy import continuation, encode
 
@@ -52,49 +50,52 @@ PIECE, FEW, LIGHT = 256, 64, 1.2e10  # tokens read at once: at most, at least, t
 MODEL = Turns()  # who may call the model now
 JUDGING = threading.Lock()  # one verdict at a time
 log = logging.getLogger(__name__)
-SEEN = option("prune", "heavy_hitter", ratio=1.0)  # so that the capture records brightness
+OBSERVING = option("prune", "heavy_hitter", ratio=1.0)  # makes a capture record attention received
 
 
-class Desk(Sight):
-    """session: the model, shared and only read. shelf: where snapshots go. scratch: a directory that
-    the verdict's own snapshot may use. engine: open, where `engine=` names another than ours. `branches` and `current` are this person's alone."""
+class PageSession(View):
+    """session: the shared, read-only model. store: the named snapshots. scratch: a folder for a verdict's
+    own snapshot. engine: an open engine other than ours, or None."""
 
-    def __init__(self, session: Session, shelf: Shelf, scratch: Path, engine: Engine | None = None):
+    def __init__(
+        self, session: Session, store: SnapshotStore, scratch: Path, engine: Engine | None = None
+    ):
         self.loaded, self.cfg = session.loaded, session.cfg
-        self._session = replace(session, cfg=replace(session.cfg, prune=SEEN), times={})
-        self.shelf, self.scratch = shelf, scratch
-        self.asked = True  # whether the model answered after the last pruning or quantizing
+        self._session = replace(session, cfg=replace(session.cfg, prune=OBSERVING), times={})
+        self.store, self.scratch = store, scratch
+        self.fresh = True  # whether the logits are those of what was pruned or quantized last
         self.elsewhere = Elsewhere(session, MODEL, engine)
         super().__init__(session.sampling)
         self.model = called(self.cfg.model.name, session.loaded.source)
-        self.evaluation = Evaluation(session, lambda: MODEL, scratch, self._note)
+        self.evaluation = Evaluation(session, lambda: MODEL, scratch)
 
     def begin(self, text: str, work: Work | None = None) -> int:
-        """Prefill `text` under the tokenizer policy, as a branch of its own; return its tokens."""
+        """Prefill `text` under the tokenizer policy, as a branch of its own; its tokens."""
         if not text:
             raise InputProblem("there is no prompt. Type one first.")
         self._idle()
         row = encode(self.cfg.tokenizer, self.loaded.tokenizer, text)
-        if not text.strip() and not self._worded(row.ids):
+        if not text.strip() and not self._has_words(row.ids):
             raise InputProblem("the prompt has nothing but blanks in it. Type some words first.")
         check_length(self.loaded, len(row.ids), 1)
         work = work or Work("Read")
         work.total, first = len(row.ids), row.ids[: self.piece]
         with MODEL:
-            capture = self._session.capture
-            state = capture([replace(row, ids=first)], Sampler(self.sampling, self.cfg.seed)).state
+            sampler = Sampler(self.sampling, self.cfg.seed)
+            state = self._session.capture([replace(row, ids=first)], sampler).state
         work.advance(len(first))
-        self._new(self._read(state, row.ids[self.piece :], work), "Start", prompt=text)
+        state = self._read(state, row.ids[self.piece :], work)
+        self._add(Branch(state, self.sampling, prompt=text).then(state))
         return len(row.ids)
 
-    def _worded(self, ids: Sequence[int]) -> bool:
-        """Whether `ids` are more than blanks between a begin and an end: a chat template's marks are."""
-        own = self.loaded.tokenizer
-        marks = {*own.all_special_ids} - {own.bos_token_id, own.eos_token_id}
-        return bool(own.decode(ids, skip_special_tokens=True).strip() or marks & {*ids})
+    def _has_words(self, ids: Sequence[int]) -> bool:
+        """Whether `ids` are more than blanks: the marks of a chat template are."""
+        tokenizer = self.loaded.tokenizer
+        marks = {*tokenizer.all_special_ids} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
+        return bool(tokenizer.decode(ids, skip_special_tokens=True).strip() or marks & {*ids})
 
-    def say(self, text: str, work: Work | None = None) -> int:
-        """Feed `text`, exactly as typed, to the current branch; return how many tokens it has."""
+    def add(self, text: str, work: Work | None = None) -> int:
+        """Feed `text`, exactly as typed, to the current branch; its tokens."""
         branch = self.branch
         self._idle()
         ids = continuation(self.cfg.tokenizer, self.loaded.tokenizer, text).ids
@@ -105,21 +106,21 @@ class Desk(Sight):
         work = work or Work("Read")
         work.total = len(ids)
         fed = self._read(branch.state, ids, work).document("generation", begun=None)
-        self._put(branch.then(fed), "Add")
+        self._put(branch.then(fed))
         return len(ids)
 
     def step(self) -> int:
-        """Choose the next token of the current branch and feed it; return its id."""
+        """Choose the next token of the current branch and feed it; its id."""
         self._idle()
-        return self._step(self.current, "Step")
+        return self._step(self.current)
 
-    def _step(self, name: str, act: str) -> int:
+    def _step(self, name: str) -> int:
         branch = self.branches[name] if self.branches else self.branch
         sampler = branch.sampler()
         sampler.begin(branch.state)
         token = sampler.choose(branch.state.logits, branch.state.token_ids)
         state = sampler.paused(self._fed(branch.state, token))
-        self._put(branch.then(state, (*branch.own, branch.state.tokens)), act, name)
+        self._put(branch.then(state, (*branch.own, branch.state.tokens)), name)
         return int(token)
 
     def sample(self, name: str, **settings: Any) -> None:
@@ -130,13 +131,13 @@ class Desk(Sight):
             self._put(replace(self.branch, sampling=self.sampling))
 
     def prune(self, policy: str, keep: int, per_head: bool = True) -> int:
-        """Keep at most `keep` tokens per layer of the current branch, each KV head its own where
-        `per_head` and the policy scores them; return how many went."""
+        """A branch that holds at most `keep` tokens per layer of the current one, each KV head its own
+        where `per_head` and the policy scores them; how many went. 0: no branch was made."""
         branch, before = self.branch, self.branch.state
         self._idle()
         budget = {"tokens": keep, "ratio": None, "positions": "original"}
-        ours = self.cfg.prune if self.cfg.prune.name == policy else option("prune", policy)
-        settings = replace(ours, **budget, **({} if per_head else {"per_head": False}))
+        base = self.cfg.prune if self.cfg.prune.name == policy else option("prune", policy)
+        settings = replace(base, **budget, **({} if per_head else {"per_head": False}))
         chosen = policy_of(settings)
         assert chosen is not None
         seen = before
@@ -148,19 +149,17 @@ class Desk(Sight):
             return 0
         layers = [rescored(old, new) for old, new in zip(before.layers, small.layers, strict=True)]
         answered = self._answering(small.with_layers(tuple(map(compact, layers))))
-        self._put(branch.then(answered), "Prune")
-        return max(
-            before.kept_tokens - self.branch.state.kept_tokens, 1
-        )  # a layer may keep them all
+        self._add(branch.then(answered))
+        # one layer may keep every token
+        return max(before.kept_tokens - answered.kept_tokens, 1)
 
     def quantize(self, name: str) -> tuple[int, int]:
-        """Keep the current branch's keys and values as codes, and go on from what these say; bytes of
-        the codes, and of what they replaced. Raises InputProblem where nothing would be coded."""
+        """A branch whose keys and values are codes; bytes of the codes, and before. Raises InputProblem
+        where nothing would be coded."""
         branch = self.branch
         self._idle()
-        coder = quantizer_of(
-            self.cfg.quantize if self.cfg.quantize.name == name else option("quantize", name)
-        )
+        same = self.cfg.quantize.name == name
+        coder = quantizer_of(self.cfg.quantize if same else option("quantize", name))
         assert coder is not None
         coded = coder.quantize(branch.state)
         if not coded.quantized:
@@ -170,15 +169,14 @@ class Desk(Sight):
             )
         if coded_tokens(coded.layers) == coded_tokens(branch.state.layers):
             raise InputProblem(
-                f"All that {name} would code is in codes already, and codes are not coded again: nothing "
-                "would change. Step or run first, or undo the earlier one."
+                f"everything that {name} would code is already coded: nothing would change. "
+                "Step or run first, or go back to the branch it was made from."
             )
-        self._put(branch.then(self._answering(coded)), "Quantize")
+        self._add(branch.then(self._answering(coded)))
         return coded.kv_bytes, branch.state.kv_bytes
 
     def back(self, at: int) -> str:
-        """A branch that stands after the first `at` tokens of the current one; its name. Raises
-        InputProblem for a place that it does not have."""
+        """A branch of the first `at` tokens of the current one; its name."""
         branch = self.branch
         self._idle()
         with MODEL:
@@ -188,52 +186,55 @@ class Desk(Sight):
             if unseen and not self.loaded.cost(at).worth_saying:
                 state = observe_again(self.loaded, state, EVERY_QUERY)
         own = tuple(i for i in branch.own if i < at)
-        return self._new(state, "Branch there", own, branch.prompt)
+        return self._add(Branch(state, self.sampling, prompt=branch.prompt).then(state, own))
 
     def go_on(self, where: str, steps: int, work: Work | None = None) -> Continued:
         """Continue the current branch elsewhere, as a branch of its own, beside how it goes on here."""
-        work = work or Work(where, steps)
         here, branch = self.current, self.branch
         self._idle()
         check_length(self.loaded, int(branch.state.next_position.max()), steps)
-        made = self.elsewhere.go_on(branch.state, where, steps, work)
+        made = self.elsewhere.go_on(branch.state, where, steps, work or Work(where, steps))
         begun, end = branch.state.tokens, branch.state.tokens + len(made.tokens)
         own = (*branch.own, *range(begun, end))
-        name = self._add(branch.then(self._read(branch.state, made.tokens), own), "Go on")
-        self.answers.went = Place.of(name, self.branches[name].state), here, made
-        self._note()
+        name = self._add(branch.then(self._read(branch.state, made.tokens), own))
+        self.answers.went = Place(name, self.branches[name].state), here, made
         return made
 
     def save(self, name: str) -> dict[str, Any]:
-        """Write the current branch under a new name, generator and sampler with it; its manifest."""
+        """Write the current branch under a new name, with its generator and sampler; the manifest."""
         self._idle()
         branch = self.branch
         generation = {"sampler": branch.sampler().document(), "own": list(branch.own)}
-        manifest = self.shelf.save(branch.state.document("generation", **generation), name)
+        manifest = self.store.save(branch.state.document("generation", **generation), name)
         self._put(replace(branch, state=replace(branch.state, parent=manifest["id"])))
         return manifest
 
     def load(self, name: str) -> None:
-        """Restore `name`, identity compared, as another branch: the next token will be the one that
-        would have come when it was saved. Raises RestoreRefused, SnapshotInvalid, InputProblem."""
-        self.restore(self.shelf.load(name), self.shelf.folder / name)
+        """Restore `name` as another branch, identity compared."""
+        self.restore(self.store.load(name), self.store.folder / name)
 
     def restore(self, state: State, where: Path) -> None:
         """Go on from a stored State that was read from `where`."""
         if state.batch != 1:
             raise InputProblem("the page follows one thought; this snapshot holds several.")
         self._idle()
+        branch = self._identified(state, where)
+        self._add(branch.then(branch.state))
+        self.sampling = branch.sampling
+
+    def _identified(self, state: State, where: Path, notes: dict[str, Any] | None = None) -> Branch:
+        """The branch of a stored State. Raises RestoreRefused where it is of another model."""
         with MODEL:
             state, _ = identity_check(self._session, state, where)
-        generation = state.documents["generation"]
         sampling = saved_settings(state.documents, str(where)) or SamplingConfig(name="greedy")
-        own = tuple(i for i in generation.get("own", ()) if isinstance(i, int))
-        restored = Branch(state.to(self.loaded.device), sampling)
-        self._add(restored.then(restored.state, own), "Load")
-        self.sampling = sampling
+        notes = notes or {"own": state.documents["generation"].get("own", ())}
+        own = tuple(i for i in notes.get("own", ()) if isinstance(i, int))
+        growth = tuple(Growth(*row) for row in notes.get("growth", ()))
+        prompt = str(notes.get("prompt", ""))
+        return Branch(state.to(self.loaded.device), sampling, own, growth, prompt)
 
-    def judging(self, steps: int) -> str:
-        """What a verdict is going to take, where that is worth knowing; else nothing."""
+    def judging_time(self, steps: int) -> str:
+        """Estimated cost of a verdict, where it is long; else empty."""
         tokens, settings = self.branch.state.tokens, self.cfg.compare
         if tokens > settings.limit:
             return ""
@@ -241,8 +242,7 @@ class Desk(Sight):
         return f", {ahead}" if ahead.worth_saying else ""
 
     def verdict(self, steps: int, work: Work | None = None) -> Proof:
-        """Save the current branch, restore it, and judge `steps` tokens of what comes back; `answers`
-        keeps it."""
+        """Save the current branch, restore it, and judge `steps` tokens of what comes back."""
         branch = self.branch
         cfg = replace(self._session.cfg, sampling=branch.sampling)
         work = work or Work("Judging")
@@ -254,48 +254,30 @@ class Desk(Sight):
                 made = proven(session, branch.state, self.scratch, steps)
         finally:
             JUDGING.release()
-        self.answers.judged[self.current] = Place.of(self.current, branch.state), made
-        self._note()
+        self.answers.judged[self.current] = Place(self.current, branch.state), made
         return made
 
-    def keep(self, journal: Journal) -> None:
-        """Take over what `journal` kept, and keep everything there from now on. What it cannot take over
+    def keep(self, autosave: Autosave) -> None:
+        """Take over the branches in `autosave`, and write there from now on. What cannot be taken over
         stays there."""
-        self._journal = journal
-        current, kept = journal.read()
-        for name, (state, told) in kept.items():
+        self._autosave = autosave
+        current, kept = autosave.read()
+        for name, (state, notes) in kept.items():
             try:
-                with MODEL:
-                    state, _ = identity_check(self._session, state, journal.folder)
-            except HarnessError as problem:  # it stays where it is
-                log.warning("branch %s was not taken over: %s", name, problem)
-                journal.leave(name, told, _unlike(problem, str(told.get("model") or "")))
-                continue
-            sampling = saved_settings(state.documents, name) or SamplingConfig(name="greedy")
-            growth = tuple(Growth(*row) for row in told.get("growth", ()))
-            own, prompt = tuple(told.get("own", ())), str(told.get("prompt", ""))
-            here = state.to(self.loaded.device)
-            self.branches[name] = Branch(here, sampling, own, growth, prompt)
-        self._before, self._after = [], []
-        judged = {name: kept[name][1].get("judged") for name in self.branches if name in kept}
-        told = {"judged": {name: made for name, made in judged.items() if made}}
-        self.answers = answers({**journal.answers, **told}, self.branches)
-        self.evaluation.take_up(journal.answers.get("evaluation"))
-        typed = journal.answers.get("typed")
-        self.typed = typed if isinstance(typed, dict) else {}
+                self.branches[name] = self._identified(state, autosave.folder, notes)
+            except HarnessError as problem:
+                log.warning("branch %s was not restored: %s", name, problem)
+                autosave.skip(name, notes, _misfit(problem, str(notes.get("model") or "")))
+        self.typed = autosave.typed
         if self.branches:
             self.current = current if current in self.branches else next(iter(self.branches))
             self.sampling = self.branch.sampling
 
-    def _answered(self) -> dict[str, Any]:
-        kept = self.evaluation.kept
-        return super()._answered() | ({"evaluation": kept} if kept else {})
-
     def _answering(self, state: State) -> State:
-        """`state` with the logits of what it still holds; `asked` says whether these can be had."""
+        """`state` with the logits of what it still holds; `fresh` says whether it could be asked."""
         with MODEL:
             made = answering(self.loaded, state, self.cfg.cache)
-        self.asked = made is not None
+        self.fresh = made is not None
         return state if made is None else made.with_layers(tuple(map(compact, made.layers)))
 
     def _fed(self, state: State, ids: torch.Tensor) -> State:
@@ -306,7 +288,7 @@ class Desk(Sight):
 
     @property
     def piece(self) -> int:
-        """Tokens that are read at once: fewer the larger the model is, so that nobody waits long."""
+        """Tokens read at once: fewer for a larger model, so that nobody waits long."""
         return min(PIECE, max(FEW, int(LIGHT / self.loaded.parameters)))
 
     def _read(self, state: State, ids: Sequence[int], work: Work | None = None) -> State:
@@ -319,10 +301,9 @@ class Desk(Sight):
         return state
 
 
-def _unlike(problem: HarnessError, model: str) -> str:
-    """What a branch is that cannot be taken over. model: its own, as far as it is known."""
+def _misfit(problem: HarnessError, model: str) -> str:
+    """Why an autosaved branch cannot be restored. model: its own, where known."""
     rows = getattr(problem, "differences", None) or ()
     if rows and all(str(row.field).startswith("proof") for row in rows):
-        return "fails its proof: its keys and values do not give the logits it was kept with"
-    whose = f", {model}: start the page with that one to go on with it" if model else ""
-    return f"belongs to another model{whose}"
+        return "fails its proof: its keys and values do not give its logits"
+    return f"belongs to another model{f' ({model})' if model else ''}"

@@ -1,7 +1,6 @@
-"""`task=restore_bench`: what a pause costs and what a restore saves, by context: save, verified load,
-move to the device and first token, beside a prefill of the same ids and the disk's own speed."""
+"""What a pause costs and a restore saves, by context: save, verified load, move to the device and first
+token, beside a prefill of the same ids and the disk's own speed."""
 
-import os
 import shutil
 import time
 from dataclasses import replace
@@ -20,12 +19,13 @@ from harness.pipeline.clock import seconds
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session, tokenizer_files
-from harness.report import restore_bench
+from harness.report import bench as report
 from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.digest import tensor_bytes
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
+from harness.task.bench.rounds import raw_write
 
 FULL = "out of memory: a prefill of this length does not fit on the device."
 
@@ -43,17 +43,19 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
         rows.append(measured(session, tokens))
         write_json(folder / "bench.json", rows)  # what is measured stays, whatever comes
         say.done(rows[-1]["reason"] or f"restored {rows[-1]['speedup']:.1f}x as fast as prefilled")
-    reason = f"{restore_bench.conclusion(rows)}{machine.many(len(rows), 'context')} measured, not judged; {restore_bench.first_tokens(rows)}"  # fmt: skip
+    count = f"{machine.many(len(rows), 'context')} measured, not judged"
+    faster = report.speedup(rows)
+    reason = "; ".join(filter(None, (faster, count, report.first_tokens(rows))))
     return finish_table(
         session,
         "bench",
         rows,
-        restore_bench.sections(rows),
+        report.restore(rows),
         UNJUDGED,
         reason,
-        restore_bench.COLUMNS,
+        report.RESTORE,
         by=["context"],
-        word=restore_bench.word(rows),
+        word=faster,
     )
 
 
@@ -62,7 +64,7 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
     that is not counted: what is compiled, mapped or prepared once is no part of what a pause costs."""
     cfg, loaded = session.cfg, session.loaded
     row: dict[str, Any] = {"format": cfg.save.name, "dtype": cfg.dtype, "context": tokens}
-    blank = dict.fromkeys((*restore_bench.FIGURES, *restore_bench.FIRST))
+    blank = dict.fromkeys((*report.RESTORED, *report.FIRST))
     try:
         captured = prefilled(session, tokens)
         prefill: list[float] = []
@@ -77,7 +79,7 @@ def measured(session: Session, tokens: int) -> dict[str, Any]:
     state, place = captured.state, session.folder / "snapshot"
     live = loaded.forward(*_next(state), None, captured.live)[0, -1].double()
     payload, captured = host_bytes(state), None  # type: ignore[assignment]
-    times: dict[str, list[float]] = {name: [] for name in restore_bench.TIMED}
+    times: dict[str, list[float]] = {name: [] for name in report.TIMED}
     apart = 0.0
     for _ in range(cfg.task.repeats + 1):
         shutil.rmtree(place, ignore_errors=True)
@@ -152,16 +154,6 @@ def same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
 def host_bytes(state: State) -> list[memoryview]:
     """The bytes of every tensor, on the host."""
     return [tensor_bytes(tensor) for _, tensor in state.tensors()]
-
-
-def raw_write(path: Path, payload: list[memoryview]) -> None:
-    """What the disk can do: the same bytes into one file, then fsync."""
-    with path.open("wb", buffering=0) as file:
-        for part in payload:
-            left = memoryview(part)
-            while left:
-                left = left[file.write(left) :]
-        os.fsync(file.fileno())
 
 
 def _next(state: State) -> tuple[torch.Tensor, torch.Tensor]:

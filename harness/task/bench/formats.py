@@ -1,4 +1,4 @@
-"""`task=format_bench`: every save format on the same K/V, beside what the disk itself can do.
+"""Every save format on the same K/V, beside what the disk itself can do.
 
 One real prefill of the configured model gives the K/V; each figure is a median of rounds in which the formats
 take turns with one another, and each with the raw write and read it is compared with.
@@ -19,12 +19,12 @@ from harness.pipeline import clock
 from harness.pipeline.drive import recompute_seconds
 from harness.pipeline.finish import Outcome, finish_table
 from harness.pipeline.session import Session
-from harness.report import format_bench as report
+from harness.report import bench as report
 from harness.report.terminal.console import Say
 from harness.save import store
 from harness.snapshot.result import UNJUDGED, write_json
 from harness.snapshot.state import State
-from harness.task.format_bench import claim, payload, protection, rounds
+from harness.task.bench import claim, payload, protection, rounds
 
 COLUMNS = ["format", "dtype", "save_s", "load_s", "save_of_raw", "load_of_raw"]
 COLUMNS += ["ratio", "peak_extra_bytes"]
@@ -67,8 +67,8 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     shutil.rmtree(place, ignore_errors=True)
     write_json(folder / "claims.json", [founding])
     every = f"every byte back in each of the {len(rows)} rows; the founding claim: {founding['verdict']}."
-    reason = "\n".join([*report.conclusions(rows, cfg.task.repeats), every])
-    sections = report.sections(rows, founding, figures, drawn=bool(cfg.model.architecture))
+    reason = "\n".join([*report.format_winners(rows, cfg.task.repeats), every])
+    sections = report.formats(rows, founding, figures, drawn=bool(cfg.model.architecture))
     record = {"figures": figures, "claims": [founding]}
     return finish_table(
         session, "bench", rows, sections, UNJUDGED, reason, COLUMNS, record=record, by=COLUMNS[:2]

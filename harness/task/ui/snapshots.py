@@ -1,4 +1,4 @@
-"""Snapshots by the names a person types: one folder, nothing outside it, nothing written over."""
+"""Named snapshots in one folder: nothing outside it, nothing overwritten."""
 
 import re
 import shutil
@@ -11,17 +11,17 @@ from harness.save import store
 from harness.snapshot.state import State
 
 NAME = re.compile(r"\w(?:[\w .+-]*[\w+-])?")
-LONGEST = 120  # bytes of UTF-8: with the writer's own suffix every file system takes it
+LONGEST = 120  # bytes of UTF-8: every file system takes it, with the writer's suffix
 
 
-class Shelf:
+class SnapshotStore:
     """The snapshots in `folder`. settings: a SaveConfig, the format they are written in."""
 
     def __init__(self, folder: Path, settings: Any):
         self.folder, self.settings = folder, settings
 
     def names(self) -> list[str]:
-        """What is there, newest first; links and hidden folders are not."""
+        """Newest first; no links and no hidden folders."""
         try:
             saved = [
                 (p.stat().st_mtime, p.name)
@@ -33,27 +33,24 @@ class Shelf:
         return [name for _, name in sorted(saved, reverse=True)]
 
     def save(self, state: State, name: str) -> dict[str, Any]:
-        """Write `state` under a new name, read every byte back; return the manifest.
-
-        Raises InputProblem for a name that is taken or is no name, and when the disk refuses: nothing
-        stays there then.
-        """
+        """Write `state` under a new name and read every byte back; return the manifest. Raises
+        InputProblem for an invalid or taken name, and where the disk refuses (nothing stays then)."""
         target = self.folder / checked(name)
         if target.exists() or target.is_symlink():
-            raise InputProblem(f"'{target.name}' is taken, and a snapshot is never written over. Type another name.")  # fmt: skip
+            raise InputProblem(f"'{target.name}' is taken. Type another name.")
         manifest = store.save(state, target, self.settings)
         try:
             store.load(target)
         except SnapshotInvalid as problem:
             shutil.rmtree(target)
             raise InputProblem(
-                f"'{target.name}' was not saved: it could not be read back as it was written: "
-                f"{problem.faults[0]}. Look after the disk, then save again."
+                f"'{target.name}' was not saved; reading it back failed: {problem.faults[0]}. "
+                "Check the disk, then save again."
             ) from problem
         return manifest
 
     def load(self, name: str) -> State:
-        """The State saved as `name`, every byte verified. Raises InputProblem when there is none,
+        """The State saved as `name`, verified. Raises InputProblem for an unknown name,
         SnapshotInvalid for any damage."""
         name = checked(name)
         if name not in (names := self.names()):
@@ -62,13 +59,12 @@ class Shelf:
         return store.load(self.folder / name)[0]
 
     def stored_bytes(self, name: str) -> int:
-        """Bytes that the snapshot's own files take."""
+        """Bytes of the snapshot's own files."""
         return store.stored_bytes(self.folder / name)
 
 
 def check_folder(folder: Path) -> None:
-    """Make `folder`, where snapshots and the autosave go. Raises InputProblem where nothing can be kept:
-    a page that found out later would answer no act."""
+    """Create `folder`. Raises InputProblem where it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -76,13 +72,12 @@ def check_folder(folder: Path) -> None:
         raise InputProblem(f"out={folder} is a file, or in one: give a folder.") from None
     except OSError as problem:
         raise InputProblem(
-            f"out={folder} cannot be written to: {problem.strerror}. Give a folder of yours."
+            f"out={folder} is not writable ({problem.strerror}). Give a folder of yours."
         ) from None
 
 
 def checked(name: str | None) -> str:
-    """`name` without surrounding space. Raises InputProblem unless it can only name a folder right
-    inside the shelf: letters, digits, inner spaces and . + - _, no separator, no leading dot."""
+    """`name` stripped. Raises InputProblem unless it can only name a folder directly inside the store."""
     name = (name or "").strip()
     if not name:
         raise InputProblem("a snapshot needs a name. Type one first.")

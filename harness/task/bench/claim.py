@@ -11,7 +11,7 @@ import torch
 
 from harness.pipeline.clock import seconds
 from harness.snapshot.state import State
-from harness.task.format_bench.rounds import LONG, SLOW
+from harness.task.bench.rounds import LONG, SLOW
 
 
 def settled(state: State, place: Path, repeats: int, model: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from harness.config import SaveConfig
 from harness.errors import InputProblem, SnapshotInvalid
 from harness.save import store
-from harness.task.ui.shelf import LONGEST, Shelf, checked
+from harness.task.ui.snapshots import LONGEST, SnapshotStore, checked
 
 HOSTILE = (
     "", "   ", ".", "..", "../evil", "a/b", "/etc", "a\\b", ".hidden", "a\0b", "a\nb", "~root", "-rf",
@@ -26,7 +26,7 @@ def state(captured):
 
 @pytest.fixture
 def shelf(tmp_path):
-    return Shelf(tmp_path / "snapshots", SETTINGS)
+    return SnapshotStore(tmp_path / "snapshots", SETTINGS)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda n: repr(n)[:16])
@@ -54,7 +54,7 @@ def test_a_taken_name_is_refused_and_the_old_snapshot_stays(shelf, state):
 
 
 def test_links_and_strangers_are_not_on_the_shelf(shelf, state, tmp_path):
-    Shelf(tmp_path / "elsewhere", SETTINGS).save(state, "secret")
+    SnapshotStore(tmp_path / "elsewhere", SETTINGS).save(state, "secret")
     shelf.folder.mkdir()
     (shelf.folder / "link").symlink_to(tmp_path / "elsewhere" / "secret")
     (shelf.folder / "stranger").mkdir()
@@ -91,7 +91,7 @@ def test_a_failed_save_leaves_nothing_and_does_not_speak_of_restoring(shelf, sta
 
     monkeypatch.setattr(store, "load", damaged)
     with pytest.raises(
-        InputProblem, match=r"was not saved: .*does not match its digest"
+        InputProblem, match=r"was not saved; .*does not match its digest"
     ) as problem:
         shelf.save(state, "four")
     assert "restore" not in str(problem.value) and "four" not in shelf.names()

@@ -1,25 +1,26 @@
-"""A state that the desk made smaller: pruned or quantized, it goes on, is saved and is judged as chosen."""
+"""A state that the thought made smaller: pruned or quantized, it goes on, is saved and is judged as chosen."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from desks import EPS, begun
+from begin import EPS, begun
 
 from harness.errors import InputProblem
 from harness.pipeline import drive
 from harness.pipeline.diagnosis import diagnose
 from harness.pipeline.rewind import cut
-from harness.task.ui import picture, words
-from harness.task.ui.desk import POLICIES, QUANTIZERS, Desk
-from harness.task.ui.shelf import Shelf
+from harness.task.ui import picture
+from harness.task.ui.handlers import pruned_message
+from harness.task.ui.session import POLICIES, QUANTIZERS, PageSession
+from harness.task.ui.snapshots import SnapshotStore
 from harness.task.ui.verdict import UNASKED
 from tests.pipeline.test_judge import Remembering
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
-    one = begun(desk(), 4)
+def test_prune_holds_the_budget_and_the_thought_goes_on(thought, policy):
+    one = begun(thought(), 4)
     before = one.branch.state
     assert one.prune(policy, 12) == before.tokens - 12
     assert one.branch.state.kept_tokens == 12 and before.kept_tokens == before.tokens
@@ -33,7 +34,7 @@ def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
                 bright[place] += float(old.received[0, head, :, place].sum())
         for place in set().union(*kept):
             held[place] += 1
-    assert one.holders().tolist() == held and sum(held) >= 12 * len(before.layers)
+    assert one.holders()[0].tolist() == held and sum(held) >= 12 * len(before.layers)
     assert one.brightness() == pytest.approx([b / max(h, 1) for b, h in zip(bright, held)])
     assert all(b == 0 for b, h in zip(one.brightness(), held) if not h)
     one.step()
@@ -41,8 +42,8 @@ def test_prune_holds_the_budget_and_the_thought_goes_on(desk, policy):
     assert one.branch.state.documents["kv_format"]["pruned"][-1]["policy"] == policy
 
 
-def test_the_verdict_of_a_whole_and_of_a_pruned_thought(desk):
-    one = begun(desk(), 3)
+def test_the_verdict_of_a_whole_and_of_a_pruned_thought(thought):
+    one = begun(thought(), 3)
     whole = one.verdict(8)
     assert whole.verdict in ("exact", "equivalent") and "recomputed" in whole.against
     assert whole.stored_bytes > 0 and whole.steps == 8 and whole.noise
@@ -50,7 +51,7 @@ def test_the_verdict_of_a_whole_and_of_a_pruned_thought(desk):
     small = one.verdict(8)
     assert small.verdict == "exact" and "in memory" in small.against
     assert small.conclusion.endswith(UNASKED) and UNASKED not in whole.conclusion
-    assert one.shelf.names() == []  # the proof is no snapshot of the person's
+    assert one.store.names() == []  # the proof is no snapshot of the person's
     assert not list(one.scratch.rglob("manifest.json"))  # nor is it left anywhere else
 
 
@@ -64,15 +65,17 @@ def test_what_a_model_keeps_outside_of_its_cache_is_missed_by_a_pruned_thought(
     model = Remembering(opened.loaded.model.config).eval()
     model.load_state_dict(opened.loaded.model.state_dict())
     remembers = replace(opened, loaded=harness.wrap(model, opened.loaded.tokenizer))
-    one = begun(Desk(remembers, Shelf(tmp_path / "snapshots", opened.cfg.save), tmp_path), 3)
+    one = begun(
+        PageSession(remembers, SnapshotStore(tmp_path / "snapshots", opened.cfg.save), tmp_path), 3
+    )
     one.prune("keep_last", 12)
     assert one.verdict(8).verdict in ("drifted", "diverged")
     monkeypatch.setattr(drive, "aside", lambda loaded, state: None)
     assert one.verdict(8).verdict == "exact"
 
 
-def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
-    one = begun(desk(), 2)
+def test_what_was_quantized_can_be_saved_loaded_and_judged(thought):
+    one = begun(thought(), 2)
     whole = one.branch.state
     one.quantize("fp8_e4m3")
     made = one.verdict(4)
@@ -89,14 +92,14 @@ def test_what_was_quantized_can_be_saved_loaded_and_judged(desk):
 
 
 @pytest.mark.parametrize("name", QUANTIZERS)
-def test_codes_stay_codes_whatever_is_done_with_them(desk, name):
+def test_codes_stay_codes_whatever_is_done_with_them(thought, name):
     """Stepped, gone back in, saved, loaded, pruned: as small as was said, and never refused."""
-    one = begun(desk("quantize=kivi", "quantize.recent=4") if name == "kivi" else desk(), 6)
+    one = begun(thought("quantize=kivi", "quantize.recent=4") if name == "kivi" else thought(), 6)
     plain = one.branch.state.kv_bytes
     codes, _ = one.quantize(name)
     assert one.branch.state.kv_bytes == codes < plain
     one.save("all")
-    assert (one.shelf.folder / "all").is_dir()
+    assert (one.store.folder / "all").is_dir()
     one.step()
     assert one.branch.state.quantized and one.branch.state.kv_bytes < plain
     for at in (one.branch.state.tokens - 3, 10):
@@ -112,15 +115,15 @@ def test_codes_stay_codes_whatever_is_done_with_them(desk, name):
     one.load("little")
 
 
-def test_a_quantizer_with_nothing_to_code_says_so(desk):
-    one = begun(desk(), 2)
+def test_a_quantizer_with_nothing_to_code_says_so(thought):
+    one = begun(thought(), 2)
     with pytest.raises(InputProblem, match="nothing would change"):
         one.quantize("kivi")  # keeps more of the last tokens than there are
     assert "quantized" not in one.branch.state.documents["kv_format"]
 
 
-def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(desk):
-    one = begun(desk(), 2)
+def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(thought):
+    one = begun(thought(), 2)
     one.quantize("fp8_e4m3")
     one.step()  # a token in full precision behind the codes
     state = one.branch.state
@@ -143,9 +146,8 @@ def test_what_was_quantized_is_diagnosed_as_chosen_and_a_fault_in_it_is_not(desk
 
 
 @pytest.mark.parametrize("policy", ["keep_last", "random", "knorm"])
-def test_a_pruned_branch_is_compared_as_it_answers_now(desk, policy):
-    one = begun(desk(), 2)
-    one.fork()
+def test_a_pruned_branch_is_compared_as_it_answers_now(thought, policy):
+    one = begun(thought(), 2)
     one.prune(policy, 12)
     state = one.branch.state
     found = one.compare("A", "B")
@@ -163,13 +165,13 @@ def test_a_pruned_branch_is_compared_as_it_answers_now(desk, policy):
     assert "KL 0 nats" in picture.comparison(one.compare("A", "C"))  # the same thought is the same
 
 
-def test_layers_that_keep_other_numbers_are_told_by_their_mean(desk):
+def test_layers_that_keep_other_numbers_are_told_by_their_mean(thought):
     """Also where one of them keeps every token, which is no pruning that dropped nothing."""
-    one = begun(desk("prune=snapkv", "prune.budget=pyramid", "prune.ratio=0.75"), 3)
+    one = begun(thought("prune=snapkv", "prune.budget=pyramid", "prune.ratio=0.75"), 3)
     keep = round(0.75 * one.branch.state.tokens)
-    said = words.pruned(one, "snapkv", one.prune("snapkv", keep), keep)
+    said = pruned_message(one, "snapkv", one.prune("snapkv", keep), keep)
     state = one.branch.state
     assert state.pruned and state.kept_tokens == state.tokens
     assert said.startswith(
-        f"Policy snapkv dropped tokens, {keep} are held on average, at most {state.tokens}."
+        f"Branch B: snapkv dropped tokens, {keep} are held on average, at most {state.tokens}."
     )
