@@ -18,6 +18,7 @@ LEVEL = {
     "task": 6,
     "pipeline": 5,
     "attention": 3,
+    "present": 3,
     "results": 2.5,
     "config": 2,
     "snapshot": 2,

@@ -91,6 +91,7 @@ def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
     is none. swept: the sweep's overrides. Raises ConfigProblem for one that something else than what was typed makes
     another, an option's file or the environment: it would be run over its own record."""
     from harness.pipeline.finish import Outcome
+    from harness.present.messages import worded
     from harness.snapshot.result import exit_code
 
     try:
@@ -104,7 +105,7 @@ def kept(cfg: Any, folder: Path, swept: Sequence[str]) -> Any:
     if not same(wanted, recorded):
         _refuse_other(folder, wanted, recorded)
         return None
-    return Outcome(exit_code(result), result["verdict"], str(folder), result["reason"])
+    return Outcome(exit_code(result), result["verdict"], str(folder), worded(result["reason"]))
 
 
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:

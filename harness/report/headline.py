@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import machine
+from harness.present.messages import worded
 from harness.snapshot.words import fewer, of_kept
 
 SAVED = "Saved: "  # begins the conclusion of a save
@@ -17,7 +18,7 @@ Record = dict[str, Any]
 def said(result: Record) -> str:
     """The sentence, and in lines of their own the reason, where that says more."""
     task, conclusion = str(result.get("task")), str(result.get("conclusion") or "")
-    lines = str(result.get("reason") or "").splitlines()
+    lines = worded(result.get("reason")).splitlines()
     first = _OF[task](result, conclusion) if task in _OF else conclusion
     more = [line for line in lines if line[1:].rstrip(".") not in first + conclusion]
     return "\n".join([first, *(talk(result, line) if task == "chat" else line for line in more)])
@@ -68,7 +69,7 @@ def _state(result: Record) -> str:
 
 def _faults(result: Record, conclusion: str) -> str:
     """Of faults, what a plain script does with them: that it goes on is why they are looked for."""
-    _, *more = str(result.get("reason")).splitlines()
+    _, *more = worded(result.get("reason")).splitlines()
     return f"{conclusion} {more[0]}" if more and more[0].startswith(PLAIN) else conclusion
 
 

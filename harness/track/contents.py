@@ -11,7 +11,9 @@ from harness import variants
 from harness.config import called, launched
 from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
-from harness.snapshot import objective, refused, table
+from harness.present import refusal
+from harness.present.messages import worded
+from harness.snapshot import objective, table
 from harness.snapshot.result import UNJUDGED, exit_code, outcome, told_apart
 from harness.track import colours, models, parts, provenance, snapshot
 from harness.track import lists as several
@@ -209,8 +211,8 @@ def word(result: dict[str, Any], folder: Path) -> str:
 
 def concluded(result: dict[str, Any]) -> str:
     """What came out, in a sentence; of what was refused what does not fit, before where that lies."""
-    said = result.get("conclusion") or result.get("reason")
-    return " ".join(refused.sentences(result)) or str(said)
+    said = result.get("conclusion") or worded(result.get("reason"))
+    return " ".join(refusal.sentences(result)) or str(said)
 
 
 def wordless(result: dict[str, Any]) -> bool:
@@ -296,7 +298,7 @@ def _stopped(result: dict[str, Any]) -> str | None:
     """Why there is nothing to see, where the job came to no end: the first sentence, with all that it lists."""
     if result.get("verdict") not in ("failed", "refused"):
         return None
-    first, *more = str(result.get("reason")).split("\n")
+    first, *more = worded(result.get("reason")).split("\n")
     rows = takewhile(lambda line: line.startswith("  - "), more)
     listed = "; ".join(row.strip(" -") for row in rows)
     said = (

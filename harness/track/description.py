@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import Config, launched, tracking
+from harness.present.messages import worded
 from harness.snapshot import table as tables
 from harness.snapshot.objective import shown
 from harness.snapshot.record import AUDITED
@@ -49,7 +50,7 @@ def note(
     said = contents.concluded(result)
     word = contents.word(result, folder)
     head = [_headline(word, said), ""]
-    lines = str(result.get("reason") or "").splitlines()
+    lines = worded(result.get("reason")).splitlines()
     if more := [line for line in lines if not _told(line, said, result)]:
         head += [_listed(more), ""]
     head += [*_said(result, folder), *turns.listed(folder, result)]

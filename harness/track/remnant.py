@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import machine
+from harness.present.messages import worded
 from harness.process import shown
 from harness.snapshot.record import read
 from harness.snapshot.result import DONE, METRICS, SIZES, exit_code, outcome, tallied
@@ -119,7 +120,7 @@ def _table(results: dict[Path, dict[str, Any]]) -> list[str]:
         asked = ""
         with suppress(OSError):
             asked = names.point(folder)
-        why = textwrap.shorten(str(result.get("reason")), description.WIDE, placeholder=" ...")
+        why = textwrap.shorten(worded(result.get("reason")), description.WIDE, placeholder=" ...")
         lines.append(description.lined((folder.name, asked, outcome(result) or DONE, why)))
     return ["| folder | point | outcome | reason |", "|---|---|---|---|", *lines] if lines else []
 

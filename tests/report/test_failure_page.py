@@ -65,7 +65,7 @@ def test_the_page_of_a_damaged_snapshot_says_the_remedy_itself(harness) -> None:
     mend = page.split("How to mend it")[1].split("</p>")[0]
     assert done.code == 3 and "Restore it from a backup or save it again" in mend
     assert "Restore it from a backup or save it again" in " ".join(done.out.split())
-    assert done.result["remedy"] in done.result["reason"]
+    assert done.result["remedy"] in done.reason
     assert done.result["conclusion"].startswith("Not restored: the snapshot is damaged (element 1")
     checked = harness("task=verify", "snapshot=one")
     assert checked.code == 3 and "1 fault: kv-" in checked.result["conclusion"]

@@ -90,7 +90,7 @@ def test_a_third_person_checks_the_checker(audited, keys, harness, monkeypatch):
     assert list(report.checked(audited)) == []
     done = harness("task=audit", f"run={audited}", f"trusted=[{keys / 'a.pub'}]")
     assert done.code == 0 and "a.pub" in done.out, done.out
-    assert done.result["reason"].endswith("nothing was run again"), "and no figure reproduced"
+    assert done.reason.endswith("nothing was run again"), "and no figure reproduced"
     done = harness("task=audit", f"run={audited}", f"trusted=[{keys / 'b.pub'}]")
     assert done.code == 3 and "Traceback" not in done.out
 

@@ -28,7 +28,7 @@ def test_beyond_the_budget_it_is_unjudged_and_says_how_to_judge(harness) -> None
     arguments = ("task=resume", "snapshot=a", "text= what is k ?", "steps=4")
     done = harness(*arguments, "compare.budget_s=0")
     assert done.code == 0 and done.result["verdict"] == "unjudged"
-    assert "compare.budget_s=0; compare.require=equivalent asks" in done.result["reason"]
+    assert "compare.budget_s=0; compare.require=equivalent asks" in done.reason
     assert "UNJUDGED: nothing was compared" in done.out and "exit code 0" in done.out
     (offered,) = [line for line in done.out.splitlines() if line.startswith("to judge:")]
     words = shlex.split(offered.partition("-m harness ")[2] or offered.partition("harness ")[2])

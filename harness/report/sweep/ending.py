@@ -9,7 +9,6 @@ from harness.report.names import folder as called
 from harness.report.names import in_brief
 from harness.report.sweep.verdicts import STOPPED, word
 from harness.report.terminal.console import Say
-from harness.snapshot.refused import kept_out
 from harness.snapshot.result import ORDER
 
 SOME = 10  # points that are named one by one
@@ -48,7 +47,7 @@ def stopped(folder: Path, rows: list[Row]) -> list[str]:
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in (r for r in rows if r["verdict"] in STOPPED):
         said = why(folder / row["point"], row)
-        said = in_brief(said.removeprefix(kept_out(str(row["reason"]))), 150)
+        said = in_brief(said.removeprefix("Not saved: ").removeprefix("Not restored: "), 150)
         alike.setdefault((row["verdict"], said), []).append(row)
     lines = []
     for (verdict, said), points in list(alike.items())[:REASONS]:

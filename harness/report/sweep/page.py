@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.config import draws, launched
 from harness.config.literal import decoded
+from harness.present.messages import worded
 from harness.report.footer import constant, noted, of_sweep, swept
 from harness.report.html import page, section
 from harness.report.names import folder as called
@@ -66,7 +67,7 @@ def _row(folder: Path) -> dict[str, Any]:
         "verdict": result["verdict"],
         "outcome": outcome(result) or DONE,
         "exit_code": exit_code(result),
-        "reason": result["reason"],
+        "reason": worded(result["reason"]),
         **pruned.came_back(result),
         **(result.get("options") or {}),
         **{k: v for k, v in typed.items() if k not in (result.get("options") or {})},

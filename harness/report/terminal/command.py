@@ -9,6 +9,8 @@ from harness import machine, process
 from harness.config.launched import audit, surroundings
 from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
+from harness.present.messages import worded
+from harness.results.reason import Code, code_of
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.words import FORCED, cause, numbered, purpose, required, streamed
 from harness.variants import config_dirs
@@ -125,7 +127,7 @@ def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
             yield "to judge", judging
     if judged:  # else the conclusion is the reason
         beside = ", beside the full cache" * bool(done)
-        yield done or "verdict", f"{result['verdict'].upper()}{beside}: {result['reason']}"
+        yield done or "verdict", f"{result['verdict'].upper()}{beside}: {worded(result['reason'])}"
     if not done:
         yield from own
     if told := result.get("diagnosis"):
@@ -138,7 +140,7 @@ def _judging(result: dict[str, Any], key: str) -> str:
     """The command that does the same and gives a verdict however long it takes; empty where nobody typed one, or one
     of a sweep."""
     typed = (result["environment"].get("command") or [None])[3:]
-    if typed == [] or {*typed} & {*MULTIRUN} or "compare.limit" in result["reason"]:
+    if typed == [] or {*typed} & {*MULTIRUN} or code_of(result["reason"]) == Code.OVER_LIMIT:
         return ""
     others = [w for w in typed if not w.startswith(("out=", "overwrite=", "compare.", "next="))]
     words = [*others, *(w for w in typed if w.startswith("compare.") and key not in w)]

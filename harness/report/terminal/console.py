@@ -17,6 +17,7 @@ from rich.table import Table
 
 from harness import interrupt, machine, progress
 from harness.errors import printable
+from harness.present.messages import worded
 from harness.report.names import FLOOR, beside, itself_as, judged_by, plain
 from harness.report.terminal import command
 from harness.report.terminal.bar import Bar, Estimate
@@ -311,7 +312,7 @@ def _itself(block: dict[str, Any]) -> str:
     """How far a pruned or a quantized state is from itself under another cache; nothing without such a block."""
     if not block:
         return ""
-    said = str(block["reason"])
+    said = worded(block["reason"])
     if block["cache"]:
         gap, noise = number(block["max_abs_diff"]), number(block["noise"])
         beside = f"beside {itself_as(block)} under cache={block['cache']}"

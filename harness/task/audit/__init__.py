@@ -16,12 +16,14 @@ from harness.config import Config, PluginsConfig
 from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
+from harness.present.messages import coded
 from harness.report.audit import answered, clause, figures
 from harness.report.terminal.bar import span
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, code_of, reason
 from harness.snapshot import record as records
 from harness.snapshot import signature
-from harness.snapshot.result import SCHEMA, TYPED, write_json
+from harness.snapshot.result import SCHEMA, write_json
 from harness.task.audit import download, places, report, server, tracking, unfinished
 from harness.task.audit.bounds import bounds
 from harness.task.audit.difference import formed
@@ -151,8 +153,8 @@ def auditable(points: list[Path], plugins: PluginsConfig | None = None) -> None:
     of its maker's own and not here. What counts is the configuration, since that is what would be run. plugins: what
     the auditor trusts."""
     for point in points:
-        said = str(read(point / "result.json").get("reason"))
-        if TYPED in said and not (point / records.NAME).exists():
+        why = read(point / "result.json").get("reason")
+        if code_of(why) == Code.CHAT_TYPED and not (point / records.NAME).exists():
             raise InputProblem(
                 f"{shown(point)} is a chat that was typed: nothing declares its turns, so there is no record to audit. "
                 "task=verify snapshot=DIR checks the bytes of any of its turns, task=resume snapshot=DIR judges it."
@@ -233,13 +235,14 @@ def _conclude(
         + [f"not compared: {what}: {why}" for what, why in seen.left.items()],
     }
     write_json(folder / "audit.json", document)
-    reason = page.reason(document)
+    told = page.reason(document)
     verdict = "diverged" if rows else "equivalent" if rounded else "exact"
     original = parent.known(sweep) if sweep else None  # its own
     if original is None:
         original = read(points[0] / "result.json").get("mlflow") or {}
     result = {
-        "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason, "conclusion": page.sentence(document),
+        "schema": SCHEMA, "task": "audit", "verdict": verdict, "reason": reason(Code.SUMMARY, message=told),
+        "conclusion": f"{verdict} {told}" if coded() else page.sentence(document),
         "required": "equivalent", "audit_of": original.get("run_id"),
         "audit": {"points": len(points), "differences": len(rows), "bitwise": document["compared"] == "bitwise",
                   "run_again": len(evidence or {}), "mlflow_runs": seen.runs, "mlflow_copies": seen.copies},

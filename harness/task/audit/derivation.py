@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.compare.conclusion import conclusion, speed, stored
+from harness.present.conclusion import conclusion, speed, stored
+from harness.present.messages import worded
+from harness.present.refusal import sentences
 from harness.report.audit.figures import came
 from harness.report.footer import LEFT
-from harness.snapshot.refused import sentences
+from harness.results.reason import Code, args_of, find
 from harness.snapshot.result import COMPARED, GOOD
 from harness.task.audit.finding import Finding
 
@@ -41,22 +43,18 @@ def sentence(result: Mapping[str, Any]) -> Iterator[Finding]:
     if alike and recorded != derived and recorded is not None:
         yield Finding("conclusion", recorded, derived, "not what the record's own figures give")
     elif not alike and isinstance(recorded, str) and result.get("verdict") in COMPARED:
-        for claim, own in claims(recorded, f"{derived} {result.get('reason')}", result):
+        for claim, own in claims(recorded, f"{derived} {worded(result.get('reason'))}", result):
             why = "the sentence says this, and no figure of the record gives it"
             yield Finding("conclusion", claim, own, why)
-    reason, figures = str(result.get("reason")), result.get("chat") or {}
+    reason = result.get("reason")
     errors = result.get("oracle") or {}
     ours_off, plain = errors.get("restored"), errors.get("plain")
     if ours_off is not None and plain and errors.get("ratio") != ours_off / plain:
         yield Finding("oracle.ratio", errors.get("ratio"), ours_off / plain, "not its two errors")
-    if ours_off is not None and plain is not None and reason.startswith("error against float64"):
-        said = f"error against float64 {ours_off:.3g}, plain path {plain:.3g}"
-        if not reason.startswith(said):
-            yield Finding("reason", reason, said, "not the errors that `oracle` says")
-    for name in ("cached", "naive"):
-        growth = figures.get(f"{name}_growth")
-        if growth is not None and f"x{growth:.2f} {name}" not in reason:
-            yield Finding("reason", reason, growth, f"not the growth that `chat` says: {name}")
+    rule = find(reason, Code.ORACLE_ERROR)
+    if rule and (args_of(rule).get("restored"), args_of(rule).get("plain")) != (ours_off, plain):
+        said = [ours_off, plain]
+        yield Finding("reason", reason, said, "not the errors that `oracle` says")
 
 
 def concluded(result: Mapping[str, Any]) -> str:

@@ -89,7 +89,7 @@ def compare(
         else f"{MORE}; changed since: " + "; ".join(reasons)
     )
     if "options" not in again and recorded.get("verdict") == again.get("verdict") == "failed":
-        if str(recorded.get("reason")) not in str(again.get("reason")):
+        if recorded.get("reason") != again.get("reason"):
             yield Finding("reason", recorded.get("reason"), again.get("reason"), why)
         return  # neither had a sound configuration: nothing ran
     if other := list(other_model.findings(recorded, again, same)):
@@ -126,7 +126,11 @@ def compare(
     if judged:
         judged_here = {*APART, *OWN}
         if not same:
-            judged_here |= {"itself", *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys)}
+            judged_here |= {
+                "itself",
+                "reason",
+                *(f"{b}.{k}" for b, keys in EXACT.items() for k in keys),
+            }
         evaluated = again.get("task") == "evaluate"
         if evaluated and not same and recorded.get("verdict") == again.get("verdict"):
             judged_here |= {"reason", "evaluation.code"}  # follow from the record's own answers

@@ -20,6 +20,7 @@ from harness.pipeline.evaluation.record import ANSWERS, ASKED, FILES, Evaluation
 from harness.pipeline.evaluation.rows import Row
 from harness.pipeline.questions.question import Question
 from harness.pipeline.questions.score import scores
+from harness.present.messages import worded
 from harness.report.evaluate.page import conclusion, name
 from harness.snapshot import record as records
 from harness.snapshot.cells import code
@@ -104,9 +105,9 @@ def _following(told: Evaluation, asking: list[Question], exact: bool) -> Iterato
     if known not in (None, now := code(told.averages)):
         yield Finding("evaluation.code", known, now, "not what its answers give")
     if told.result.get("verdict") == UNJUDGED:
-        reason, said = told.result.get("reason"), conclusion(told.averages)
-        worded = (told.result.get("environment") or {}).get("code") == environment.code()
-        if reason != said and (worded or words(reason) == words(said)):
+        reason, said = worded(told.result.get("reason"), plain=True), conclusion(told.averages)
+        ours = (told.result.get("environment") or {}).get("code") == environment.code()
+        if reason != said and (ours or words(reason) == words(said)):
             yield Finding("reason", reason, said, "not what its answers give")
         elif reason != said:
             yield from _claims(str(reason), said, told.averages)

@@ -22,6 +22,7 @@ from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
+from harness.results import reason as reasons
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.task.chat.conversation import Conversation, concluded
 from harness.task.chat.judged import Turn, judged, verify, worst
@@ -208,7 +209,9 @@ def _conclude(
         figures["without_text"] = without
     if by is not None:
         figures["judged_turn"] = by.number
-    reason = line.reason(_reason(figures, turns, session.cfg.task.verify))
+    reason = line.reason(
+        reasons.reason(reasons.Code.CHAT, message=_reason(figures, turns, session.cfg.task.verify))
+    )
     state = dialogue.decoder.commit()
     record = {**said, "chat": figures, **stored.record(state, state)}
     record |= {"reason": reason, "cache": served(dialogue.decoder)} | line.waiver

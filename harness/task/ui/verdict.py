@@ -9,7 +9,6 @@ import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.compare import metrics
-from harness.compare.conclusion import conclusion
 from harness.compare.soundness import Soundness
 from harness.compare.verdict import decide
 from harness.config import CacheConfig
@@ -19,6 +18,8 @@ from harness.pipeline import drive, yardstick
 from harness.pipeline.judge import ITSELF
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.session import Session
+from harness.present.conclusion import conclusion
+from harness.present.messages import worded
 from harness.snapshot.state import State
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
@@ -85,7 +86,7 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     said = conclusion({**record, "size": {"stored_bytes": size}})
     if state.pruned:
         said += f" {UNASKED}"
-    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside, said)
+    return Proof(verdict, worded(reason), against, left, apart, noise, size, *took, beside, said)
 
 
 def _beside_memory(

@@ -6,9 +6,9 @@ import shlex
 import pytest
 
 from harness.cli.arguments import literal_text
-from harness.compare.conclusion import conclusion
 from harness.compare.picture import MARGIN
 from harness.config.literal import command
+from harness.present.conclusion import conclusion
 from harness.report.run import diagnosis, kept_tokens
 from harness.report.run import page as run
 from harness.snapshot.words import required

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness import __main__ as front
 from harness import machine, process
-from harness.compare.conclusion import conclusion
+from harness.present.conclusion import conclusion
 from harness.report.names import FLOOR
 from harness.report.terminal.console import Say, number, show, table, tabled
 from harness.report.terminal.tracked import dashboard, places
