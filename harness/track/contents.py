@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -295,15 +294,11 @@ def _served(result: dict[str, Any]) -> str | None:
 
 
 def _stopped(result: dict[str, Any]) -> str | None:
-    """Why there is nothing to see, where the job came to no end: the first sentence, with all that it lists."""
+    """Why there is nothing to see, where the job came to no end: the first sentence."""
     if result.get("verdict") not in ("failed", "refused"):
         return None
-    first, *more = worded(result.get("reason")).split("\n")
-    rows = takewhile(lambda line: line.startswith("  - "), more)
-    listed = "; ".join(row.strip(" -") for row in rows)
-    said = (
-        f"{first.rstrip(':')}{f': {listed}.' if listed else ''}" if first.endswith(":") else first
-    )
+    said = worded(result.get("reason")).partition("\n")[0]
+    said = f"{said.rstrip('.:')}."
     return said[:PARAM_LIMIT]
 
 

@@ -306,7 +306,7 @@ def test_an_edited_figure_stands_as_recorded_and_its_seal_in_the_explanation(cop
     rest = sum(not what.startswith("result.json: ") for what in rows)
     more = "and 1 more difference" if rest == 1 else f"and {rest} more differences"
     assert f"{more}. Compared: only the seal, and the record" in said
-    first = record.read(folder / "result.json")["reason"]
+    first = record.read(folder / "result.json")["reason"]["args"]["message"]
     assert first.endswith(more) and "edited after" in first.partition(more)[0], (
         "it says what differs"
     )

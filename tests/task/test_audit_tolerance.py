@@ -33,7 +33,6 @@ def older(again: Result) -> Result:
     result["conclusion"] = (
         f"The same, {derivation.speed(result, 0.0)}, {derivation.stored(result)}."
     )
-    result["reason"] = f"well: {result['reason']}"
     del result["sampler"]
     for path in result["soundness"]["paths"]:
         path["path"] = f"in other words, {path['path']}"
@@ -94,8 +93,7 @@ def rounded(result: Result) -> None:
         result["oracle"][key] *= 1.5
     result["oracle"]["ratio"] = result["oracle"]["restored"] / result["oracle"]["plain"]
     errors = result["oracle"]
-    said = f"error against float64 {errors['restored']:.3g}, plain path {errors['plain']:.3g}"
-    result["reason"] = said
+    result["reason"]["args"] = {key: errors[key] for key in ("restored", "plain")}
     result["size"]["stored_bytes"] += 64
     result["mutation"] |= dict.fromkeys(("digest_before", "digest_after"), "0" * 64)
 

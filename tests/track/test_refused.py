@@ -65,11 +65,11 @@ def test_of_what_is_known_of_a_refusal_each_stands_alone(tmp_path):
 
 
 def test_the_reason_is_a_whole_sentence(tmp_path):
-    """It had ended with the colon that begins a list."""
-    reason = "restore refused: a is not b:\n  - dtype: x\n  - seed: 1\nLoad the model."
-    told = {"verdict": "refused", "reason": reason}
-    assert contents.tags(told, tmp_path)["reason"] == (
-        "restore refused: a is not b: dtype: x; seed: 1."
-    )
+    told = {
+        "verdict": "refused",
+        "reason": {"code": "snapshot_invalid", "args": {"faults": ["a", "b"]}},
+    }
+    said = "the snapshot is not valid, nothing was restored from it: a, b."
+    assert contents.tags(told, tmp_path)["reason"] == said
     told["reason"] = "text= is empty.\nGive one."
     assert contents.tags(told, tmp_path)["reason"] == "text= is empty."
