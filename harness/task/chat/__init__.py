@@ -227,10 +227,8 @@ def _reason(figures: dict[str, Any], turns: list[Turn], verified: bool) -> str:
     if verified:
         parts.append(_restored(turns, figures["turns"]))
     if figures["recall_questions"]:
-        parts.append(f"recalled {figures['recalled']} of {figures['recall_questions']}")
-    parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
-    if figures["naive_growth"] is not None:
-        parts.append(f"x{figures['naive_growth']:.2f} naive (last quarter over first)")
+        asked = figures["recall_questions"]
+        parts.append(f"{figures['recalled']} of {asked} expected answers are right")
     if figures["mismatches"]:
         parts.append(
             f"in {machine.many(figures['mismatches'], 'turn')} the template wrote earlier text in other tokens, and "
