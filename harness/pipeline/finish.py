@@ -112,7 +112,8 @@ def finish_run(session: Job, record: Record) -> Outcome:
     from harness.report.terminal import console
 
     result, say = completed(session, record), session.say
-    show = partial(console.show, say, digests=session.cfg.report.digests)
+    shown_as = {"digests": session.cfg.report.digests, "verbose": session.cfg.report.verbose}
+    show = partial(console.show, say, **shown_as)
     return finish(session.cfg, session.folder, say, result, report.write, show)
 
 

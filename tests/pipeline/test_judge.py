@@ -75,7 +75,7 @@ def test_the_console_keeps_the_measured_and_the_noise_in_their_columns(capfd, ha
     done = harness("steps=4")
     result = done.result
     result["metrics"]["max_abs_diff"], result["noise_floor"]["max_abs_diff"] = 0.125, 0.5
-    console.show(console.Say(), result)
+    console.show(console.Say(), result, verbose=True)
     shown = capfd.readouterr().out
     head = next(line for line in shown.splitlines() if "measured" in line)
     row = next(line for line in shown.splitlines() if line.startswith("largest difference"))

@@ -196,7 +196,6 @@ def test_a_broken_cache_is_told_from_a_pruning(harness, mine, smaller) -> None:
         assert done.result["conclusion"].startswith(f"T{sentence[1:]}"), "the first thing to know"
         assert told["cause"] == "cache" and "on purpose" not in told["evidence"]
 
-        assert "cross-check:  " + block["verdict"].upper() in done.out
         assert f"cache={block['cache']}" in (done.folders[0] / "report.html").read_text("utf-8")
 
 

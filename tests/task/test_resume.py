@@ -65,7 +65,7 @@ def test_it_goes_back_and_says_how(harness) -> None:
         "tokens"
     ]
     back = ("task=resume", "snapshot=b", "model=tiny_hybrid", "steps=4", "text= no , what is m ?")
-    done = harness(*back, f"at={tokens - 3}", "out=c")
+    done = harness(*back, f"at={tokens - 3}", "out=c", "report.verbose=true")
     assert done.code == 0 and done.result["verdict"] in ("exact", "equivalent")
     told = done.result["back"]
     assert (told["how"], told["source"], told["replayed_tokens"]) == ("checkpoint", "a", 3)
@@ -104,7 +104,9 @@ def test_the_verdict_is_on_the_next_snapshot_too(harness, monkeypatch, model) ->
 
 def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, place) -> None:
     assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
-    resumed = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b")
+    resumed = harness(
+        "task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b", "report.verbose=true"
+    )
     assert resumed.code == 0
     (run,) = (place / "runs" / "resume").iterdir()
     audit = harness("task=audit", f"run={run}", "name=audit", "snapshot=a")
