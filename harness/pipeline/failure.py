@@ -65,10 +65,10 @@ def _record(
     from harness.snapshot.result import SCHEMA, write_json
 
     if isinstance(problem, HarnessError):
-        args = dict(problem.details())
+        args = dict(problem.arguments())
         if "where" in args and shown(folder) in str(args["where"]):
             del args["where"]  # in the run's own folder
-        why = reason(problem.code, **args)
+        why = reason(problem.reason_code, **args)
     else:
         why = reason(Code.UNEXPECTED, type=type(problem).__name__, message=str(problem))
     record = {

@@ -112,8 +112,8 @@ def finish_run(session: Job, record: Record) -> Outcome:
     from harness.report.terminal import console
 
     result, say = completed(session, record), session.say
-    shown_as = {"digests": session.cfg.report.digests, "verbose": session.cfg.report.verbose}
-    show = partial(console.show, say, **shown_as)
+    shown_as = session.cfg.report
+    show = partial(console.show, say, digests=shown_as.digests, verbose=shown_as.verbose)
     return finish(session.cfg, session.folder, say, result, report.write, show)
 
 

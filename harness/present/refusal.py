@@ -8,7 +8,7 @@ from harness.present.messages import coded, worded
 from harness.results.reason import Code, code_of
 from harness.snapshot.elements import BY_NAME, called, changed, spoken
 
-MEANT = {  # what a refusal means, without where it lies and what it lists
+MEANT: dict[str, str] = {  # what a refusal means, without where it lies and what it lists
     Code.SNAPSHOT_INVALID: "The snapshot is not valid, nothing was restored from it",
     Code.STATE_INVALID: "The state cannot be saved, nothing was written",
     Code.RESTORE_REFUSED: "What was saved is not what is loaded now",
@@ -57,9 +57,8 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
         first = f"{number}: {first}"
     if figures:
         first = f"{number}; {figures}" if number else figures
-    meant = MEANT.get(code_of(result["reason"])) or worded(result["reason"]).splitlines()[0].rstrip(
-        ":."
-    )  # type: ignore[call-overload]
+    first_line = worded(result["reason"]).partition("\n")[0].rstrip(":.")
+    meant = MEANT.get(code_of(result["reason"]), first_line)
     meant = f"{meant[:1].upper()}{meant[1:]}{f': {others[0]}' if others else ''}."
     more = f" And {len(others) - 1} more." if others[1:] else ""
     fault = str((result.get("options") or {}).get("fault", "none"))

@@ -17,7 +17,7 @@ def test_every_code_has_a_sentence_and_every_sentence_a_code() -> None:
 
 def test_every_expected_error_has_a_code() -> None:
     for kind in every_class(errors.HarnessError):
-        assert kind.code in set(Code), kind
+        assert kind.reason_code in set(Code), kind
 
 
 def test_an_unknown_code_is_refused() -> None:

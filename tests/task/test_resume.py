@@ -132,11 +132,11 @@ def test_a_figure_over_a_limit_is_never_the_limit_itself():
     from harness.task.resume import _unjudged
 
     cfg = Of(compare=Of(budget_s=20.0, limit=9, require="equivalent"))
-    said = _unjudged(cfg, False, Of(about="about 20 s", seconds=20.31))
-    assert "about 20.4 s, more than compare.budget_s=20" in said
+    said = _unjudged(cfg, 0, Of(about="about 20 s", seconds=20.31))
+    assert said["args"]["takes"] == "about 20.4 s" and said["args"]["budget"] == 20
     cfg.compare.require_pruned = "diverged"
-    said = _unjudged(cfg, False, Of(about="about 30 s", seconds=30), "require_pruned")
-    assert "compare.require_pruned=diverged asks for it" in said, "as the line `to judge:` says"
+    said = _unjudged(cfg, 0, Of(about="about 30 s", seconds=30), "require_pruned")
+    assert said["args"]["ask"] == "compare.require_pruned=diverged", "as the line `to judge:` says"
 
 
 def test_an_out_that_the_snapshot_is_built_on_is_refused_before_anything_is_loaded(

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from harness import machine
+from harness.present.messages import coded
 from harness.report import footer, names
 from harness.report.audit import clause, edits
 from harness.report.audit import figures as audited
@@ -305,7 +306,8 @@ def _where(place: dict[str, Any]) -> str:
 def show(say: Any, document: dict[str, Any], folder: str) -> None:
     """The same, in the terminal."""
     rows = explaining(document["differences"])
-    say.fact(document["verdict"].upper(), sentence(document))
+    told = reason(document) if coded() else sentence(document)
+    say.fact(document["verdict"].upper(), told)
     if rows:
         say.line()
         found = [

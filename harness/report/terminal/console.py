@@ -298,9 +298,12 @@ def _brief(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     per_token = result["time_s"].get("per_token")
     fast = f", {machine.seconds(per_token)} per token" if per_token else ""
     yield "cost", f"{_sizes(result)}{fast}"
+    if told := result["text"].get("taken"):
+        yield "prompt", told
     if (fault := (result.get("options") or {}).get("fault", "none")) != "none":
         yield "fault", f"{fault}, on purpose"
     yield from command.wanting(result)
+    yield from _written(result)
 
 
 def _details(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -327,6 +330,11 @@ def _details(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     kept = result["snapshot"]
     gone = kept.get("format") == "memory"
     yield "snapshot", "in memory, for this process only" if gone else str(kept["path"])
+    yield from _written(result)
+
+
+def _written(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a resume wrote, and what has to stay beside it."""
     if after := result.get("next"):
         above = ", ".join(str(Path(after["path"]).parent / p) for p in after.get("beside") or [])
         yield "written", f"{after['path']}{f' (needs {above} beside it)' * bool(above)}"

@@ -20,6 +20,7 @@ from harness.pipeline.line import Line, Restored
 from harness.pipeline.session import Session
 from harness.present.conclusion import conclusion
 from harness.present.messages import worded
+from harness.results.reason import Reason
 from harness.snapshot.state import State
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
@@ -91,7 +92,7 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
 
 def _beside_memory(
     session: Session, state: State, restored: Restored
-) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+) -> tuple[str, Reason, dict[str, Any], dict[str, Any]]:
     """Verdict, reason, metrics and noise floor: what another cache does to the state in memory."""
     cache = session.cfg.cache
     memory = _continued(session, state, cache)

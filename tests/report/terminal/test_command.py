@@ -89,7 +89,7 @@ def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
     assert more.code == 0 and "written:      b (needs my a beside it)\n" in more.out
     assert re.search(r"^next: .* task=resume snapshot=b track=none$", more.out, flags=re.M)
     assert "next:" not in harness("task=save", "text=let k be 5 .", "save=memory").out
-    pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4")
+    pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4", "report.verbose=true")
     assert "AS ASKED: pruned on purpose" in pruned.out and "BLOCK" not in pruned.out
     given = "model=path", f"model.path={TINY}", "runs_dir=my runs", "steps=2"
     for typed in (
