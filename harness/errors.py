@@ -12,29 +12,43 @@ class HarnessError(Exception):
     """An expected failure. `exit_code`: 2 bad configuration or input, 3 invalid or refused snapshot."""
 
     exit_code = 2
+    reason_code = "harness_error"  # of `harness/results/reason.py`
     known: dict[str, object] | None = None  # what had been read before, in keys of `result.json`
+
+    def arguments(self) -> dict[str, object]:
+        """The arguments of its code."""
+        return {"message": str(self)}
 
 
 class ConfigProblem(HarnessError):
     """An unknown key, an unknown option or a value outside its range."""
 
+    reason_code = "config_problem"
+
 
 class InputProblem(HarnessError):
     """A missing or unreadable input, an unwritable output, a prompt the model cannot take."""
 
+    reason_code = "input_problem"
+
 
 class UnsupportedModel(HarnessError):
     """The chosen cache, policy or tokenizer cannot serve this model; the message names what can."""
+
+    reason_code = "unsupported_model"
 
 
 class Misfit(UnsupportedModel):
     """A state that belongs to a model of other shapes: nothing can be attended to, whatever was waived."""
 
     exit_code = 3
+    reason_code = "misfit"
 
 
 class MissingExtra(InputProblem):
     """Something asks for an optional package that is not installed; the message says the command."""
+
+    reason_code = "missing_extra"
 
     def __init__(self, what: str, extra: str, module: str):
         super().__init__(
@@ -61,6 +75,7 @@ class TooLong(HarnessError):
     """A job that was given so much time and took more."""
 
     exit_code = 1
+    reason_code = "too_long"
 
     def __init__(self, seconds: float):
         super().__init__(
@@ -71,6 +86,8 @@ class TooLong(HarnessError):
 
 class UntrustedPlugin(ConfigProblem):
     """A record names code that is not part of the harness, and nobody here has vouched for it."""
+
+    reason_code = "untrusted_plugin"
 
     def __init__(self, where: str, what: str, target: str, module: str):
         super().__init__(
@@ -139,6 +156,7 @@ class SnapshotInvalid(NotRestored):
 
     def __init__(self, where: str, faults: Sequence[str], saving: bool = False):
         """saving: it is the state about to be written at `where` that does not hold."""
+        self.reason_code = "state_invalid" if saving else "snapshot_invalid"
         self.where, self.faults = where, [type(f)(printable(f)) for f in faults]
         shown = "\n".join(f"  - {f}" for f in self.faults[:20])
         more = f"\n  ... and {len(self.faults) - 20} more" if len(self.faults) > 20 else ""
@@ -156,11 +174,15 @@ class SnapshotInvalid(NotRestored):
         self.found, self.remedy = f"{what}:\n{shown}{more}\n", remedy
         super().__init__(f"{self.found}{remedy}")
 
+    def arguments(self) -> dict[str, object]:
+        return {"where": f" at {self.where}", "faults": self.faults[:20]}
+
 
 class Untrusted(HarnessError):
     """What nobody trusted has signed, or what is encrypted and cannot be opened with the given key."""
 
     exit_code = 3
+    reason_code = "untrusted"
 
 
 UNPROVEN = {
@@ -194,6 +216,9 @@ class RestoreRefused(NotRestored):
         saved with, and the proof fails; a key of UNPROVEN, who is to blame. mixed: the differences
         were waived before. fits: whether K/V of these shapes could go on at all, waived or not. load: the options that
         load what it was saved with, where they are known."""
+        self.reason_code = (
+            "waived_before" if mixed else "restore_refused" if within is None else "proof_failed"
+        )
         self.where, self.differences = where, list(differences)
         rows = "\n".join(f"  - {d}" for d in self.differences[: FEW if why else None])
         if more := len(self.differences[FEW:]) if why else 0:
@@ -216,6 +241,10 @@ class RestoreRefused(NotRestored):
         )
         self.remedy = f"{why}{remedy}{anyway * fits}."
         super().__init__(f"{told}{self.remedy}")
+
+    def arguments(self) -> dict[str, object]:
+        where = f" at {self.where}" if self.where else None
+        return {"where": where, "differences": [str(d) for d in self.differences[:20]]}
 
 
 def printable(text: str, layout: bool = False) -> str:

@@ -86,6 +86,13 @@ class Done:
         assert len(self.folders) == 1, self.out
         return self.results[0]
 
+    @property
+    def reason(self) -> str:
+        """Why, as a sentence."""
+        from harness.present.messages import worded
+
+        return worded(self.result["reason"])
+
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

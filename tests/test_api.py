@@ -10,6 +10,7 @@ from rich.console import Console
 
 import harness
 from harness.errors import ConfigProblem, InputProblem, RestoreRefused, Untrusted
+from harness.present.messages import worded
 from harness.report.terminal.bar import Bar
 
 PROMPT = "let k be 5 . the bird sang in the tree ."
@@ -235,7 +236,7 @@ def test_a_waiver_travels_with_the_state(model, tmp_path) -> None:
         on(other, state),
     ):
         judged = harness.judge(model, grown, steps=2)
-        assert judged.verdict == "drifted" and "waived earlier" in judged.reason
+        assert judged.verdict == "drifted" and "waived earlier" in worded(judged.reason)
         harness.save_state(grown, tmp_path / "w", overwrite=True)
         for either in (model, other):
             with pytest.raises(RestoreRefused, match="token_embeddings"):

@@ -9,10 +9,10 @@ import torch
 
 import harness
 from harness import blame
-from harness.compare.conclusion import conclusion
 from harness.config.option import schema_of
 from harness.errors import InputProblem
 from harness.pipeline import argument
+from harness.present.conclusion import conclusion
 from harness.prune import Policy
 from harness.quantize import Quantizer, symmetric
 from harness.save import Format

@@ -19,7 +19,7 @@ LEVEL = {
     "pipeline": 5,
     "attention": 3,
     "results": 2.5,
-    "present": 3.5,
+    "present": 3,
     "config": 2,
     "snapshot": 2,
     "extras": 1,

@@ -96,7 +96,7 @@ WHOLE = ("continuation:", "size:", "time:", "your cache:", "judged by:")
 
 
 def test_from_another_directory_as_its_own_process_offline(process, place) -> None:
-    done = process("steps=4", "prompt=text", env={"HF_HUB_OFFLINE": "1"})
+    done = process("steps=4", "prompt=text", "report.verbose=true", env={"HF_HUB_OFFLINE": "1"})
     assert done.code == 0, done.out
     assert done.result["verdict"] in ("exact", "equivalent")
     assert (place / "runs" / "mlflow.db").is_file()

@@ -27,4 +27,4 @@ def test_times_are_told_where_there_are_any() -> None:
 def test_closing_lines_say_neither_one_things_nor_zeros(harness, words, says) -> None:
     done = harness(*words)
     assert done.code == 0 and says in done.out, done.out
-    assert " 0.0" not in done.result["reason"] and ", 0 " not in done.result["reason"]
+    assert " 0.0" not in done.reason and ", 0 " not in done.reason

@@ -12,7 +12,7 @@ from harness import config, machine
 from harness.cli import search
 from harness.config import notes, tracking
 from harness.config.literal import decoded, typed
-from harness.snapshot.refused import REFUSED, sentences
+from harness.present.refusal import REFUSED, sentences
 from harness.snapshot.result import DONE, UNJUDGED
 from harness.snapshot.result import outcome as words
 

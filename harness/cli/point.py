@@ -81,6 +81,7 @@ def kept(cfg: Any, folder: Path) -> Any:
     is none. Raises ConfigProblem where something else than what was typed makes it another, an option's file or the
     environment: it would be run over its own record."""
     from harness.pipeline.finish import Outcome
+    from harness.present.messages import worded
     from harness.snapshot.result import exit_code
 
     try:
@@ -94,7 +95,7 @@ def kept(cfg: Any, folder: Path) -> Any:
     if not same(wanted, recorded):
         _refuse_other(folder, wanted, recorded)
         return None
-    return Outcome(exit_code(result), result["verdict"], str(folder), result["reason"])
+    return Outcome(exit_code(result), result["verdict"], str(folder), worded(result["reason"]))
 
 
 def same(cfg: config.Config, recorded: dict[str, Any]) -> bool:

@@ -7,31 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PASSED, FAILED, NOT_ASKED = "passed", "failed", "not asked"
+from harness.present.messages import sentence
+from harness.results.reason import Reason, reason
 
-MESSAGES = {
-    "unsound": "{path} is off by {error:.3g} from the model without a cache, rounding explains {bound:.3g}",
-    "function": "the cache computes another function: in {dtype} its logits are off by {off:.3g}, rounding explains {bound:.3g}",
-    "several": "fed several tokens at once, the cache computes another function: off by {off:.3g}, rounding explains {bound:.3g}",
-    "crop": "after a crop the cache computes another function: off by {off:.3g}, rounding explains {bound:.3g}",
-    "crop_raises": "after a crop the cache fails ({why})",
-    "row": "what it goes on from is not what its ids give: the {part} of token {token} in layer {layer}, head {head} is {off:.3g} noise floors off, {bound:g} allowed",
-    "foreign": "what it goes on from is not what its ids give: the {part} of token {token} in layer {layer}, head {head} is no nearer to its own token than to others",
-    "head": "what it goes on from is not what its ids give: {evidence}",
-    "state": "what it goes on from is not what its ids give: the {part} of layer {layer} is {off:.3g} noise floors off, {bound:g} allowed",
-    "not_finite": "what it goes on from is not what its ids give: the {part} of layer {layer} is not finite",
-    "missing": "what it goes on from is not what its ids give: layer {layer} lacks {part}",
-    "coarse": "what it goes on from is not what its ids give: the {part} of token {token} in layer {layer}, head {head} is {off:.3g} noise floors off, near to its own token, {bound:g} allowed",
-    "rewritten": "what it hands on is not what it went on from: layer {layer} holds another past",
-    "next_row": "what would be stored next is not right: the {part} of token {token} in layer {layer}, head {head} is {off:.3g} noise floors off, {bound:g} allowed",
-    "next_coarse": "what would be stored next is not right: the {part} of token {token} in layer {layer}, head {head} is {off:.3g} noise floors off, {bound:g} allowed",
-    "next_state": "what would be stored next is not right: the {part} of layer {layer} is {off:.3g} noise floors off, {bound:g} allowed",
-    "next_missing": "what would be stored next is not right: layer {layer} lacks {part}",
-    "next_not_finite": "what would be stored next is not right: the {part} of layer {layer} is not finite",
-    "refused": "the cache cannot be asked in float64 or float32 ({why})",
-    "pruned_again": "what was read between two prunings cannot be computed again",
-    "no_other_cache": "no other cache serves this state",
-}  # fmt: skip
+PASSED, FAILED, NOT_ASKED = "passed", "failed", "not asked"
 
 
 @dataclass(frozen=True)
@@ -54,7 +33,12 @@ class Check:
         return cls(name, PASSED if fine else FAILED, good if fine else bad, figures)
 
     def __str__(self) -> str:
-        return MESSAGES.get(self.code, self.code).format_map(self.figures)
+        return sentence(self.code, self.figures)
+
+    @property
+    def reason(self) -> Reason:
+        """What it found, or why it was not asked, as the reason of a verdict."""
+        return reason(self.code, **self.figures)
 
     def row(self) -> dict[str, Any]:
         """JSON-able, an entry of `checks` in `result.json`."""

@@ -29,6 +29,8 @@ from typing import Any
 
 import torch
 
+from harness.results.reason import Code, Reason, reason
+
 ROUNDINGS = 32
 FACTOR = 16.0
 UNIT32, UNIT64 = 2.0**-24, 2.0**-53  # half a unit in the last place, relative
@@ -77,18 +79,12 @@ class Soundness:
         return max(self.paths, key=beyond)
 
     @property
-    def reason(self) -> str:
-        """One sentence that names path, error and bound."""
+    def reason(self) -> Reason:
+        """Names path, error and bound."""
         bad = self.worst
         if not (isfinite(bad.error) and isfinite(bad.bound)):
-            return (
-                f"{bad.path} or the same model without a cache gives logits that are not numbers, or "
-                "larger than the dtype holds: there is nothing to compare with"
-            )
-        return (
-            f"{bad.path} is off by {bad.error:.3g} from the same model without a cache, rounding "
-            f"explains {bad.bound:.3g}: what would be compared with is itself wrong"
-        )
+            return reason(Code.UNSOUND_NUMBERS, path=bad.path)
+        return reason(Code.UNSOUND_PATH, path=bad.path, error=bad.error, bound=bad.bound)
 
     def document(self) -> dict[str, Any]:
         """The `soundness` block of `result.json`."""

@@ -14,8 +14,10 @@ import torch
 
 from harness.compare.identity import Difference
 from harness.compare.soundness import Soundness
+from harness.results.reason import Code, Reason, reason
 
 FACTOR = 2.0
+HOW = {True: "drawn", False: "chosen"}  # a token
 
 
 def errors(
@@ -39,7 +41,9 @@ def errors(
     }
 
 
-KEPT = "every {} token is the same"
+def same_tokens(why: Reason, drawn: bool) -> Reason:
+    """Of a drifted run: what is off, and that every token is the same."""
+    return reason(Code.SAME_TOKENS, why=why, how=HOW[drawn])
 
 
 def decide(
@@ -55,7 +59,7 @@ def decide(
     stored: Mapping[str, Any] | None = None,
     given: int = 0,
     drawn: bool = False,
-) -> tuple[str, str]:
+) -> tuple[str, Reason]:
     """`(verdict, reason)` for logits `[batch, steps, vocab]` of the restored and the plain path.
 
     other_token: after which step the restored path first chose (or drew) another token: 0 from the
@@ -68,48 +72,45 @@ def decide(
     if soundness is not None and not soundness.sound:
         return "unsound", soundness.reason
     if not bool(torch.isfinite(restored).all()):
-        return "diverged", "the restored path produced logits that are not finite"
+        return "diverged", reason(Code.NOT_FINITE_LOGITS)
     if waived:
         verdict = "drifted" if other_token is None else "diverged"
-        count = "1 difference" if len(waived) == 1 else f"{len(waived)} differences"
-        which = "the first is " * (len(waived) > 1)
-        return verdict, f"restored with {count} waived ({which}{waived[0]})"
+        return verdict, reason(Code.WAIVED, count=len(waived), first=str(waived[0]))
     apart = None if stored is None else _apart(stored, noise, oracle)
     if metrics["bitwise_equal"] and other_token is None and apart is None:
-        return "exact", f"logits are bit-equal to {against}"
+        return "exact", reason(Code.BIT_EQUAL, against=against)
     within, rule = _within(metrics, noise, oracle)
     if apart is not None and (metrics["bitwise_equal"] or not apart[0]):
         within, rule = apart
     if other_token is not None and not (within and _explained(restored, plain, noise)):
-        verb = "draw" if drawn else "choose"
-        who = f"step {other_token} {verb}s" if other_token else f"the stored logits {verb}"
-        first = metrics.get("first_divergence")
+        code, first = Code.OTHER_TOKEN, metrics.get("first_divergence")
         if first is not None and first < given and first + 1 < other_token:
-            who = f"of what was generated, {who}"  # an earlier step read what was given
-        return "diverged", f"{who} another token; {rule}"
+            code = Code.OTHER_GENERATED  # an earlier step read what was given
+        code = code if other_token else Code.OTHER_FIRST_TOKEN
+        return "diverged", reason(code, step=other_token or None, how=HOW[drawn], why=rule)
     if within:
         return "equivalent", rule
-    return "drifted", f"{rule}; {KEPT.format('drawn' if drawn else 'chosen')}"
+    return "drifted", same_tokens(rule, drawn)
 
 
 def _within(
     metrics: Mapping[str, Any], noise: Mapping[str, Any], oracle: Mapping[str, Any]
-) -> tuple[bool, str]:
+) -> tuple[bool, Reason]:
     if oracle["restored"] is not None:
         ours, plain = oracle["restored"], oracle["plain"]
-        ratio = f"error against float64 {ours:.3g}, plain path {plain:.3g}"
-        return ours <= FACTOR * plain < inf, ratio
+        rule = reason(Code.ORACLE_ERROR, restored=ours, plain=plain)
+        return ours <= FACTOR * plain < inf, rule
     gap, floor = metrics["max_abs_diff"], noise["max_abs_diff"]
-    return gap <= FACTOR * floor < inf, f"largest difference {gap:.3g}, noise floor {floor:.3g}"
+    return gap <= FACTOR * floor < inf, reason(Code.NOISE_GAP, gap=gap, floor=floor)
 
 
 def _apart(
     stored: Mapping[str, Any], noise: Mapping[str, Any], oracle: Mapping[str, Any]
-) -> tuple[bool, str]:
+) -> tuple[bool, Reason]:
     """As `_within`, of the logits that were stored with the state."""
     off = stored["restored"]
     allowed = FACTOR * max(stored["plain"], oracle["plain"] or noise["max_abs_diff"])
-    rule = f"the stored logits are off by {off:.3g}, rounding explains {allowed:.3g}"
+    rule = reason(Code.STORED_LOGITS, off=off, bound=allowed)
     return off <= allowed < inf, rule
 
 

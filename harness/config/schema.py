@@ -193,6 +193,7 @@ class ReportConfig:
     """What is shown and told beside the conclusion."""
 
     digests: bool = False  # on the console, of the 13 elements
+    verbose: bool = False  # the console says everything that the page says in lines
     objectives: list[str] = field(default_factory=list)  # figures that a search (Optuna) is told
 
 

@@ -17,6 +17,7 @@ from harness.model.loaded import Loaded
 from harness.pipeline.answer import over_itself
 from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import largest, noise
+from harness.present.messages import worded
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import LayerState, State
 
@@ -108,7 +109,7 @@ def _why(
 ) -> Diagnosis:
     if judgement.diagnosis:  # the judge saw it already
         return Diagnosis(**judgement.diagnosis)
-    unsound = judgement.reason if judgement.verdict == "unsound" else ""
+    unsound = worded(judgement.reason, plain=True) if judgement.verdict == "unsound" else ""
     told = diagnose(
         loaded, state, waived, unsound=unsound, fed=fed if len(fed) == state.batch else None
     )
@@ -118,7 +119,9 @@ def _why(
         told.evidence.startswith(meant) or itself.get("cause") == "identity"
     ):
         cause, element = itself.get("cause", "cache"), itself.get("element", told.element)
-        return replace(told, cause=cause, element=element, evidence=itself["reason"])
+        return replace(
+            told, cause=cause, element=element, evidence=worded(itself["reason"], plain=True)
+        )
     gap, floor = judgement.metrics["max_abs_diff"], judgement.noise["max_abs_diff"]
     if not cache or told.evidence != diagnosis.NOTHING or gap <= floor:
         return told

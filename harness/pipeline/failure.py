@@ -35,7 +35,7 @@ def record_failure(
     sound. What the disk does not take is told and no second failure, but by a point of a sweep, which a
     full disk ends. remedy: where the message has none."""
     from harness.pipeline.finish import shown
-    from harness.snapshot.refused import in_words
+    from harness.present.refusal import in_words
 
     try:
         told = _record(cfg, folder, verdict, problem, say, remedy)
@@ -58,20 +58,25 @@ def _record(
     cfg: Config | None, folder: Path, verdict: str, problem: Exception, say: "Say", remedy: str
 ) -> dict[str, Any]:
     """What was written."""
-    from harness.compare.conclusion import conclusion
     from harness.pipeline.environment import checkout, code, environment
     from harness.pipeline.finish import options, shown, write
-    from harness.snapshot.refused import sentences
+    from harness.present.conclusion import conclusion
+    from harness.present.refusal import sentences
+    from harness.results.reason import Code, reason
     from harness.snapshot.result import SCHEMA, write_json
 
-    reason = str(problem)
-    if not isinstance(problem, HarnessError):
-        reason = f"unexpected {type(problem).__name__}: {reason}"
+    if isinstance(problem, HarnessError):
+        args = dict(problem.arguments())
+        if "where" in args and shown(folder) in str(args["where"]):
+            del args["where"]  # in the run's own folder
+        why = reason(problem.reason_code, **args)
+    else:
+        why = reason(Code.UNEXPECTED, type=type(problem).__name__, message=str(problem))
     record = {
         "schema": SCHEMA,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": verdict,
-        "reason": reason,
+        "reason": why,
         "exit_code": exit_code(problem),
         "folder": shown(folder),
         "stage": say.what,

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness import interrupt
-from harness.compare.conclusion import conclusion
 from harness.config import Config, literal, written
+from harness.present import messages
+from harness.present.conclusion import conclusion
 from harness.process import shown
 from harness.results import metric
+from harness.results import reason as reasons
 from harness.snapshot import table
 from harness.snapshot.result import (
     METRICS,
@@ -86,6 +88,7 @@ def finish(
     verdict and what is required. tracked: False leaves out the seal and MLflow.
     """
     say.stage("record")
+    result["reason"] = reasons.of(result["reason"])
     if code and code != exit_code(result):  # another than its verdict says
         result["exit_code"] = code
     draw(folder / "report.html", result)
@@ -100,7 +103,7 @@ def finish(
     if problem:  # last, where it is seen
         say.problem(f"harness: {problem} {remedy(folder, problem, cfg.track.uri is not None)}")
     code = exit_code(result) if code is None else code
-    return Outcome(code, result["verdict"], str(folder), result["reason"])
+    return Outcome(code, result["verdict"], str(folder), messages.worded(result["reason"]))
 
 
 def finish_run(session: Job, record: Record) -> Outcome:
@@ -109,7 +112,8 @@ def finish_run(session: Job, record: Record) -> Outcome:
     from harness.report.terminal import console
 
     result, say = completed(session, record), session.say
-    show = partial(console.show, say, digests=session.cfg.report.digests)
+    shown_as = session.cfg.report
+    show = partial(console.show, say, digests=shown_as.digests, verbose=shown_as.verbose)
     return finish(session.cfg, session.folder, say, result, report.write, show)
 
 
@@ -119,7 +123,7 @@ def finish_table(
     rows: list[Record],
     sections: Sections,
     verdict: str,
-    reason: str,
+    reason: "reasons.Reason | str",
     columns: Sequence[str],
     children: Sequence[Record] = (),
     record: Record | None = None,
@@ -136,7 +140,6 @@ def finish_table(
     in place of the verdict, where that is not what the table is about. by: the columns that tell the rows apart, where
     the table is all there is; word: what it came to then, in a few words.
     """
-    from harness.report import headline
     from harness.report.terminal import command, console
     from harness.report.terminal.fold import filled
 
@@ -153,14 +156,14 @@ def finish_table(
             console.concluded(say, result)
             console.tabled(say, name, list(columns), cells)
             say.line()
-            for more in reason.splitlines()[1:]:  # than the sentence above the table
+            why = messages.worded(reason)
+            for more in why.splitlines()[1:]:  # than the sentence above the table
                 say.line(filled(more, say.out.width))
             if closing:
                 if closing.partition(": ")[2].strip().rstrip(".") not in result["conclusion"]:
                     say.line(closing)
             elif verdict != UNJUDGED:
-                why = "" if reason[1:].rstrip(".") in result["conclusion"] else reason
-                why = headline.talk(result, why).rstrip(".") if name == "chat" else why
+                why = "" if why[1:].rstrip(".") in result["conclusion"] else why
                 say.fact("verdict", ": ".join(filter(None, (verdict.upper(), why))))
             kept = (result.get("snapshot") or {}).get("path")
             following = command.command(result) if kept else ""
@@ -188,6 +191,7 @@ def finish_page(
     from harness.report.html import section
     from harness.snapshot.words import apart
 
+    record = {**record, "reason": reasons.of(record["reason"])}
     # two files that were laid side by side are no two runs: the reason is all there is to say
     compared = record.get("metrics") or record["verdict"] in ("refused", "failed")
     result = {
@@ -295,7 +299,7 @@ def completed(session: Job, record: Record) -> Record:
         "schema": SCHEMA,
         "task": cfg.task.name,
         "verdict": record["verdict"],
-        "reason": record["reason"],
+        "reason": reasons.of(record["reason"]),
         "required": cfg.compare.require_pruned if record.get("pruned") else cfg.compare.require,
         "metrics": {key: record.get("metrics", {}).get(key) for key in figures},
         "noise_floor": {key: record.get("noise_floor", {}).get(key) for key in figures},

@@ -9,11 +9,10 @@ import torch
 
 from harness.compare import metrics as measure
 from harness.compare.checks import FAILED, NOT_ASKED, PASSED, Check, failed, unasked
-from harness.compare.conclusion import conclusion, on_purpose
 from harness.compare.diagnosis import Diagnosis
 from harness.compare.identity import Difference
 from harness.compare.soundness import Soundness
-from harness.compare.verdict import FACTOR, KEPT, decide, errors, tie
+from harness.compare.verdict import FACTOR, decide, errors, same_tokens, tie
 from harness.config import CompareConfig
 from harness.model.loaded import Loaded
 from harness.model.sampler import Sampler
@@ -23,6 +22,9 @@ from harness.pipeline.float64 import unbranched
 from harness.pipeline.logic import in_place, logic
 from harness.pipeline.stored import alike, appended, stored
 from harness.pipeline.way import Way, meant
+from harness.present.conclusion import conclusion, on_purpose
+from harness.present.messages import worded
+from harness.results.reason import Reason
 from harness.snapshot import history
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
@@ -42,7 +44,7 @@ class Judgement:
     """Everything that `result.json` says about equivalence; printed, it is the sentence for a person. `good` and `broken`
     are what a test asks; `verdict` is beside the full cache, which pruning and quantizing part from on purpose.
     `curves`: per step, for the plots. Steps are numbers from 0 (`first_divergence`), and in sentences
-    (`reason`) counted from 1. `diagnosis`: of `harness.judge`, where the verdict is worse than
+    counted from 1. `reason`: a code and its arguments. `diagnosis`: of `harness.judge`, where the verdict is worse than
     `equivalent`: cause (what kind of damage: `block` is of cache rows, one for each kept token; `layer`,
     `head`, `position`, `mask`, `cache`, ...), element, layer, head, token, evidence, picture (errors by
     layer and row, in noise floors). itself: a pruned or a quantized state beside itself under another
@@ -50,7 +52,7 @@ class Judgement:
     of `result.json`. checks: what was asked, what came out, and by which figures."""
 
     verdict: str
-    reason: str
+    reason: Reason
     metrics: dict[str, Any]
     noise: dict[str, Any]
     oracle: dict[str, Any]
@@ -71,7 +73,7 @@ class Judgement:
     def __repr__(self) -> str:
         meant = " on purpose" * bool(on_purpose(self.record() | self.made) and not self._strange)
         own = f", the state itself {self.itself['verdict']}" if self.itself else ""
-        return f"Judgement({self.verdict}{meant}{own}: {self.reason})"
+        return f"Judgement({self.verdict}{meant}{own}: {worded(self.reason)})"
 
     def __str__(self) -> str:
         told = self.record() | self.made
@@ -171,13 +173,12 @@ def judge(
     checks.append(_numbers(verdict, oracle, metrics, noise, whole))
     diagnosis: dict[str, Any] = {}
     if verdict in GOOD:
-        kept = KEPT.format("drawn" if reference.drawn else "chosen")
         wrong, missing = failed(checks), unasked(checks)
         if wrong is not None:
-            verdict, reason = "drifted", f"{wrong}; {kept}"
+            verdict, reason = "drifted", same_tokens(wrong.reason, reference.drawn)
             diagnosis = where(wrong)
         elif missing is not None and whole:
-            verdict, reason = UNJUDGED, str(missing)
+            verdict, reason = UNJUDGED, missing.reason
     curves = {"restored": measure.per_step(restored.logits, reference.logits)}
     curves |= {
         f"noise: {name}": measure.per_step(logits, reference.logits)

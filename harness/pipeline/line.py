@@ -44,6 +44,7 @@ from harness.pipeline.way import Way, meant
 from harness.pipeline.yardstick import cost
 from harness.prune.positions import reindexed
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, Reason, reason
 from harness.save import store
 from harness.snapshot.history import coded, kept, reduced
 from harness.snapshot.result import GOOD, UNJUDGED
@@ -334,7 +335,11 @@ class Line:
 
     def finish(self, judgement: Judgement | None = None, **record: Any) -> Outcome:
         """Write, draw, track and show the record. record: what else it says, or says otherwise."""
-        said = {"verdict": UNJUDGED, "reason": ""} if judgement is None else judgement.record()
+        said = (
+            {"verdict": UNJUDGED, "reason": reason(Code.NOTHING)}
+            if judgement is None
+            else judgement.record()
+        )
         made = {**said, **self.record, **record}
         if made["verdict"] == UNJUDGED:
             made["reason"] = self.reason(made["reason"])
@@ -345,7 +350,10 @@ class Line:
         """What the record says of a restore that waived something, nothing for any other."""
         return {"waived": self.record["waived"]} if self.record.get("waived") else {}
 
-    def reason(self, said: str) -> str:
-        """`said`, and what was waived, for whatever no judgement says it of."""
-        waived = told([Difference(**row) for row in self.record.get("waived", ())])
-        return "; ".join(filter(None, (said, waived)))
+    def reason(self, why: Reason) -> Reason:
+        """`why`, and what was waived, for whatever no judgement says it of."""
+        rows = [Difference(**row) for row in self.record.get("waived", ())]
+        if not rows:
+            return why
+        waived = reason(Code.WAIVED, count=len(rows), first=str(rows[0]))
+        return {**why, "args": {**why["args"], "waived": waived}}

@@ -24,6 +24,7 @@ from harness.pipeline.judge import Judgement
 from harness.pipeline.noise import largest
 from harness.pipeline.round_trip import parted
 from harness.pipeline.way import Way, meant
+from harness.results.reason import Code, reason
 from harness.snapshot import history
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.snapshot.state import State
@@ -82,9 +83,9 @@ def _checked(block: dict[str, Any], judgement: Judgement, state: State) -> dict[
         and not (first is not None and c.code == "coarse" and c.figures["layer"] >= first)
     ]
     if (wrong := failed(asked)) is not None:
-        return {**block, "verdict": "drifted", "reason": str(wrong)}
+        return {**block, "verdict": "drifted", "reason": wrong.reason}
     if (missing := unasked(asked)) is not None:
-        return {**block, "verdict": UNJUDGED, "reason": str(missing)}
+        return {**block, "verdict": UNJUDGED, "reason": missing.reason}
     return block
 
 
@@ -92,8 +93,7 @@ def _block(
     judgement: Judgement, loaded: Loaded, state: State, way: Way, path: Rollout, against: str
 ) -> dict[str, Any]:
     whose = _whose(state, bool(way.kept))
-    same = f"the {whose} state{' before it was saved,' * (against == SAVED)}"
-    said = f"the {whose} state itself is not continued by cache={way.cache.name}"
+    when = " before it was saved" if against == SAVED else None
     block: dict[str, Any] = dict.fromkeys(("cache", *FIGURES, "noise")) | {"against": against}
     aside(loaded, state)
     for name in way.others:
@@ -103,21 +103,23 @@ def _block(
             continue
         break
     else:
-        return {**block, "verdict": UNJUDGED, "reason": "no other cache serves this state"}
+        return {**block, "verdict": UNJUDGED, "reason": reason(Code.NO_OTHER_CACHE)}
     metrics = measure.compare(path.logits, expected, path.ids[:, 1:])
     floor = {"max_abs_diff": _floor(judgement, expected)}
     first = metrics["first_divergence"]
     token = None if first is None else first + 1
     verdict, _ = decide(path.logits, expected, metrics, floor, UNMEASURED, token, ())
-    off = f"its logits are off by {metrics['max_abs_diff']:.3g}, rounding explains {floor['max_abs_diff']:.3g}"
-    other = f"step {token} chooses another token than with cache={name}"
-    reason = {
-        "exact": f"bit-equal to {same} under cache={name}",
-        "equivalent": f"as {same} under cache={name}, within rounding",
-        "drifted": f"{said} as by cache={name}: {off}",
-    }.get(verdict, f"{said}: {other if token is not None else off}")
+    about = {"state": whose, "cache": name}
+    if verdict in GOOD:
+        code = Code.ITSELF_EXACT if verdict == "exact" else Code.ITSELF_ROUNDED
+        why = reason(code, when=when, **about)
+    elif verdict == "diverged" and token is not None:
+        why = reason(Code.ITSELF_TOKEN, by=way.cache.name, step=token, **about)
+    else:
+        off, bound = metrics["max_abs_diff"], floor["max_abs_diff"]
+        why = reason(Code.ITSELF_OFF, by=way.cache.name, off=off, bound=bound, **about)
     figures = {key: metrics[key] for key in FIGURES} | {"noise": floor["max_abs_diff"]}
-    return {**block, **figures, "cache": name, "verdict": verdict, "reason": reason}
+    return {**block, **figures, "cache": name, "verdict": verdict, "reason": why}
 
 
 def _first_token(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
@@ -135,9 +137,9 @@ def _first_token(block: dict[str, Any], saved: State, back: State) -> dict[str, 
 def _lost(block: dict[str, Any], saved: State, back: State) -> dict[str, Any]:
     """`block` where every cache goes on alike with what came `back`, and otherwise than with what was `saved`."""
     cause, element, seen = parted(saved, back)
-    off = f"logits are off by {block['max_abs_diff']:.3g}, rounding explains {block['noise']:.3g}"
-    reason = f"the {_whose(saved)} state did not come back as it was saved: {seen}; {off}"
-    return {**block, "reason": reason, "cause": cause, "element": element}
+    off, bound = block["max_abs_diff"], block["noise"]
+    why = reason(Code.NOT_AS_SAVED, state=_whose(saved), seen=str(seen), off=off, bound=bound)
+    return {**block, "reason": why, "cause": cause, "element": element}
 
 
 def _whose(state: State, kept: bool = False) -> str:

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import launched, literal
+from harness.present import refusal
+from harness.present.messages import worded
 from harness.report import footer
 from harness.report.html import cell, link, page, section
 from harness.report.names import in_brief
 from harness.report.run import diagnosis
 from harness.report.run.page import links
-from harness.snapshot import refused
 from harness.snapshot.elements import called, spoken
 from harness.snapshot.record import read
 from harness.snapshot.result import write_text
@@ -30,12 +31,14 @@ def write(path: Path, result: dict[str, Any]) -> None:
     """Write the page of a `result.json` whose verdict is `failed` or `refused`. Raises OSError."""
     near = path.parent
     stages = [{**row, "stage": nearby(row["stage"], near)} for row in result["stages"]]
-    reason, at = (nearby(str(result[key] or ""), near) for key in ("reason", "stage"))
+    reason, at = (
+        nearby(told, near) for told in (worded(result["reason"]), str(result["stage"] or ""))
+    )
     last = f"After '{stages[-1]['stage']}'." if stages else "Before any work began."
     place = f"At '{at}'." if at else last
     mend = result.get("remedy") or MEND.get(result["exit_code"], MEND[1])
     whole, said = section("What failed", pre=reason), headline(result, near)
-    parts = bool(refused.sentences(result))  # the headline and what follows it say it in parts
+    parts = bool(refusal.sentences(result))  # the headline and what follows it say it in parts
     first = [whole] * (not parts and reason.strip().rstrip(".") not in said)
     sections = [*first, *diagnosis.sections(result.get("diagnosis"))]
     sections.append(section("How to mend it", text=mend))
@@ -89,7 +92,7 @@ def headline(result: dict[str, Any], folder: Path) -> str:
     """The first thing that does not fit; below it, in a line of its own, what that means. No path: that stands in
     what the job said. The recorded conclusion of what was not refused, or of which nothing of the kind is known.
     folder: of the run."""
-    told = refused.sentences(result)
+    told = refusal.sentences(result)
     return "\n".join(told) if told else nearby(str(result["conclusion"]), folder)
 
 
@@ -97,10 +100,10 @@ def why(point: Path, row: dict[str, Any]) -> str:
     """Why a point of a sweep, whose row has its `reason`, came to no end: as the page of each begins, whole where it
     was refused; without paths."""
     with suppress(OSError, ValueError):
-        if told := refused.sentences(read(point / "result.json")):
+        if told := refusal.sentences(read(point / "result.json")):
             return "\n".join(told)
     mine = str(row.get("folder") or "")  # as it was called when it ran, which no two points share
-    said = nearby(str(row["reason"] or ""), point)
+    said = nearby(worded(row["reason"]), point)
     return in_brief(said.replace(f"{mine}/", ".../") if mine else said)
 
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import machine
+from harness.present.messages import worded
 from harness.snapshot.words import fewer, of_kept
 
 SAVED = "Saved: "  # begins the conclusion of a save
 PLAIN = "A plain script "  # begins what is said of one beside the checks
-RECALLED, TIMES = "recalled ", ("time per turn ", "x")  # begin parts of what is said of a chat
 
 Record = dict[str, Any]
 
@@ -17,10 +17,10 @@ Record = dict[str, Any]
 def said(result: Record) -> str:
     """The sentence, and in lines of their own the reason, where that says more."""
     task, conclusion = str(result.get("task")), str(result.get("conclusion") or "")
-    lines = str(result.get("reason") or "").splitlines()
+    lines = worded(result.get("reason")).splitlines()
     first = _OF[task](result, conclusion) if task in _OF else conclusion
     more = [line for line in lines if line[1:].rstrip(".") not in first + conclusion]
-    return "\n".join([first, *(talk(result, line) if task == "chat" else line for line in more)])
+    return "\n".join([first, *more])
 
 
 def _save(result: Record, conclusion: str) -> str:
@@ -43,23 +43,6 @@ def _verify(result: Record, conclusion: str) -> str:
     return f"{_state(result)} is whole, {size} on disk: {conclusion[:1].lower()}{conclusion[1:]}"
 
 
-def _chat(result: Record, conclusion: str) -> str:
-    """Of what nobody judged the turns are all there is to say."""
-    return conclusion if result.get("curves") else talk(result, conclusion)
-
-
-def talk(result: Record, told: str) -> str:
-    """What was counted of the turns of a chat, `told` in parts, in sentences. Times, each taken once, are left to the
-    figures, which say how they are made."""
-    figures, (turns, *parts) = result.get("chat") or {}, told.rstrip(".").split("; ")
-    if figures.get("cached_growth") is None or turns != f"{figures.get('turns')} turns":
-        return told
-    own = [part for part in parts if not part.startswith((RECALLED, *TIMES))]
-    if asked := figures.get("recall_questions"):
-        own.append(f"{figures['recalled']} of {asked} expected answers are right")
-    return f"{turns}: {'; '.join(own)}." if own else f"{turns}."
-
-
 def _state(result: Record) -> str:
     """What a snapshot holds, by its tokens."""
     kept = f", {of_kept(result, ' of them kept')}," * fewer(result)
@@ -68,13 +51,12 @@ def _state(result: Record) -> str:
 
 def _faults(result: Record, conclusion: str) -> str:
     """Of faults, what a plain script does with them: that it goes on is why they are looked for."""
-    _, *more = str(result.get("reason")).splitlines()
+    _, *more = worded(result.get("reason")).splitlines()
     return f"{conclusion} {more[0]}" if more and more[0].startswith(PLAIN) else conclusion
 
 
 _OF: dict[str, Callable[[Record, str], str]] = {
     "save": _save,
     "verify": _verify,
-    "chat": _chat,
     "faults": _faults,
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine
+from harness.present.messages import worded
 from harness.report.html import section
 from harness.report.picture import plots
 
@@ -46,7 +47,7 @@ def sentence(result: Row, steps: list[Row]) -> str:
     budget = f" (budget {loop['budget']:,})" if loop["budget"] else ""
     changed = loop.get("mutated_steps") or 0
     past = f"the past was written into in {machine.many(changed, 'step')}" if changed else "no step wrote into the past"  # fmt: skip
-    return f"{ran}: {kept}{budget}, {past}.\nNot judged: {result['reason']}."
+    return f"{ran}: {kept}{budget}, {past}.\nNot judged: {worded(result['reason'])}."
 
 
 def sections(result: Row, steps: list[Row]) -> list[Row]:

@@ -77,7 +77,7 @@ NAMES = {
     "evaluate.divergence_step": "tokens said before the first other one",
     "evaluate.per_token_s": "seconds per token",
 }
-FLOOR = "noise floor:  how far two right ways to compute the same thing differ"
+FLOOR = "how far two right ways to compute the same thing differ"
 
 
 def folder(point: object) -> str:

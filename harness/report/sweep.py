@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.config.launched import of_point
 from harness.present import sweep as shown
+from harness.present.messages import worded
 from harness.present.table import Table
 from harness.report.badge import SIGNS, allowed_kind, kind, sign
 from harness.report.footer import constant, noted, of_sweep, swept
@@ -59,7 +60,8 @@ def write(folder: Path, points: list[Row], total: int | None) -> Sweep:
         if {row.get("task") for row in points} == {"evaluate"}:
             keys = [k for k in points[0] if any(row[k] is not None for row in points)]
             kept = [{k: row[k] for k in keys} for row in points]
-    write_text(folder / TABLE, csv_of(kept))
+    said = [{**row, "reason": worded(row["reason"], plain=True)} for row in kept]
+    write_text(folder / TABLE, csv_of(said))
     sweep = sweep_of(folder, answers.completed(folder, points), total)
     write_text(folder / PAGE, drawn(sweep, folder.name))
     return sweep
@@ -126,7 +128,7 @@ def _stopped(sweep: Sweep, left: int) -> list[Row]:
         [
             cell(row["point"], target(row), "bad", SIGNS[row["verdict"]]),
             sweep.named(row),
-            cell(why(sweep.folder, row), kind="long"),
+            cell(worded(why(row)), kind="long"),
             cell(of_point(sweep.folder / row["point"]), kind="code"),
         ]
         for row in points[:MOST]

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 from harness.config import draws, launched
 from harness.config.literal import decoded
 from harness.results.fact import Fact
+from harness.results.reason import args_of, code_of, of
 from harness.results.run import fact_of
-from harness.snapshot import objective, refused
+from harness.snapshot import objective
 from harness.snapshot.objective import ANSWERS, directions
-from harness.snapshot.record import read
 from harness.snapshot.result import (
     COMPARED,
     DONE,
@@ -100,16 +99,13 @@ def row_of(folder: Path) -> Row:
     options, size = result.get("options") or {}, result.get("size") or {}
     metrics, text = result.get("metrics") or {}, result.get("text") or {}
     typed = dict(decoded(o).lstrip("+~").partition("=")[::2] for o in launched.typed(folder) or [])
-    first, reason = metrics.get("first_divergence"), result["reason"]
-    if first is not None and result["verdict"] == "equivalent":
-        near = step("first_divergence", first)
-        reason = f"{reason or ''}; a near tie at step {near}, which rounding decides"
+    first = metrics.get("first_divergence")
     return {
         "point": folder.name,
         "verdict": result["verdict"],
         "outcome": outcome(result) or DONE,
         "exit_code": exit_code(result),
-        "reason": reason,
+        "reason": result["reason"],
         **_restore(result),
         **options,
         **{k: v for k, v in typed.items() if k not in options},
@@ -225,14 +221,11 @@ def as_near(one: float, least: float) -> bool:
     return one <= max(least, least / (1 - TIE))
 
 
-def why(folder: Path, row: Row) -> str:
-    """Why a point came to no end: the first thing that does not fit, without the paths of its own folder."""
-    with suppress(OSError, ValueError):
-        if found := refused.sentences(read(folder / str(row["point"]) / "result.json")):
-            return " ".join(found)
-    own = str(row.get("folder") or "")
-    reason = str(row["reason"] or "")
-    return " ".join((reason.replace(f"{own}/", ".../") if own else reason).split())
+def why(row: Row) -> dict[str, Any]:
+    """The reason of a point that came to no end, without the paths of its own folder."""
+    reason, own = of(row["reason"]), str(row.get("folder") or "")
+    args = {k: v.replace(f"{own}/", ".../") if own and isinstance(v, str) else v for k, v in args_of(reason).items()}  # fmt: skip
+    return {"code": code_of(reason), "args": args}
 
 
 def quantized(row: Row) -> bool:

@@ -1,5 +1,6 @@
 """What a sweep found: its settings ranked best first, and typed notes. Console, page, MLflow and audit read it."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -329,11 +330,13 @@ def _of_best(sweep: Sweep, candidates: list[Setting]) -> Iterator[Note]:
 
 def _stopped(sweep: Sweep) -> Iterator[Note]:
     """Points that came to no end, those with the same reason in one note."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], tuple[dict[str, Any], list[str]]] = {}
     for row in sweep.points:
         if row["verdict"] in STOPPED:
-            alike.setdefault((row["verdict"], why(sweep.folder, row)), []).append(row["point"])
-    for (verdict, reason), names in alike.items():
+            reason = why(row)
+            key = row["verdict"], json.dumps(reason, sort_keys=True, default=str)
+            alike.setdefault(key, (reason, []))[1].append(row["point"])
+    for (verdict, _), (reason, names) in alike.items():
         yield Note("stopped", {"points": names, "verdict": verdict, "reason": reason})
 
 

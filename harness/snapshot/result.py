@@ -13,7 +13,6 @@ GOOD = ("exact", "equivalent")
 COMPARED = (*GOOD, "drifted", "diverged")  # by logits
 ORDER = ("exact", "equivalent", "drifted", "diverged", "unjudged", "unsound", "refused", "failed")
 UNJUDGED, UNSOUND = "unjudged", "unsound"
-TYPED = "what is typed is not judged"  # of a chat whose turns nothing declares: it leaves no record
 DONE = "done"  # what a job came to whose task has no word of its own for it
 COMPARING = ("experiment", "resume", "chat", "referee")  # a verdict is what they are for
 PASSED = {"save": "saved", "verify": "intact", "faults": "every fault caught", "diff": "the same",

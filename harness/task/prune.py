@@ -8,6 +8,7 @@ from harness.pipeline.finish import Outcome
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, reason
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -25,7 +26,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     line.record["pruned_from"] = source.manifest["id"]
     end, last = state.tokens + cfg.steps, line.session.loaded.max_positions
     if state.tokens > cfg.compare.limit or (last is not None and end > last):
-        over = f"not compared: {state.tokens} tokens and {cfg.steps} more are over the limit"
-        return line.finish(reason=over)
+        limit = min(n for n in (cfg.compare.limit, last) if n is not None)
+        return line.finish(reason=reason(Code.OVER_LIMIT, tokens=end, limit=limit))
     pruned = Restored(small, line.session, line.session.sampler(small), restored.waived)
     return line.finish(line.judge(pruned, state))

@@ -18,6 +18,7 @@ from harness.pipeline.rewind import checkpoints, rewound
 from harness.pipeline.snapshot import Stored
 from harness.pipeline.yardstick import cost
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, Reason, reason
 from harness.snapshot.history import reduced
 from harness.snapshot.result import UNJUDGED
 from harness.snapshot.state import State
@@ -85,7 +86,9 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     end = state.tokens + path.fed.shape[1]
     needed, over = _needed(line, rows, end, path.chunks), state.tokens > cfg.compare.limit
     if over or (needed.seconds > cfg.compare.budget_s and not insisted):
-        return line.finish(verdict=UNJUDGED, reason=_unjudged(cfg, over, needed, _key(state)))
+        return line.finish(
+            verdict=UNJUDGED, reason=_unjudged(cfg, over * state.tokens, needed, _key(state))
+        )
     safe = f"what was generated is in {cfg.out} already" if cfg.out else "without out= what was generated is kept nowhere until that is done"  # fmt: skip
     needed.announce(say.note, f"judging ({safe}; compare.budget_s=0 skips it)")
     if grown is None:  # as whoever audits this runs it: nothing is written then
@@ -148,14 +151,12 @@ def _key(state: State) -> str:
     return "require_pruned" if reduced(state) else "require"
 
 
-def _unjudged(cfg: Config, over: bool, needed: Cost, key: str = "require") -> str:
+def _unjudged(cfg: Config, over: int, needed: Cost, key: str = "require") -> Reason:
     """Why nothing was compared, and what changes it. key: the one that asks for a verdict."""
     if over:
-        return f"not compared: more than compare.limit={cfg.compare.limit} tokens"
+        return reason(Code.OVER_LIMIT, tokens=over, limit=cfg.compare.limit)
     about, limit = needed.about, cfg.compare.budget_s
     if f" {limit:g} s" in about.replace("\u00a0", " "):  # a figure that is its own limit
         about = f"about {ceil(needed.seconds * 10) / 10:g} s"
-    return (
-        f"not compared: judging would take {about}, more than "
-        f"compare.budget_s={limit:g}; compare.{key}={getattr(cfg.compare, key)} asks for it however long it takes"
-    )
+    ask = f"compare.{key}={getattr(cfg.compare, key)}"
+    return reason(Code.OVER_BUDGET, takes=about, budget=limit, ask=ask)

@@ -12,8 +12,10 @@ from harness.pipeline import foreign, origin
 from harness.pipeline.finish import Outcome, finish_page
 from harness.pipeline.line import Line
 from harness.pipeline.snapshot import Stored, destination
+from harness.present.messages import worded
 from harness.report import html
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, reason
 from harness.save import store
 from harness.snapshot.result import UNJUDGED
 
@@ -35,7 +37,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     start = time.perf_counter()
     store.load(stored.place)
     line.session.times["load"] = time.perf_counter() - start
-    return line.finish(reason="saved: every byte was read back and matches its digest")
+    return line.finish(reason=reason(Code.SAVED))
 
 
 def _foreign(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -83,5 +85,5 @@ def _compact(cfg: Config, folder: Path, say: Say) -> Outcome:
     rows = [[k, v] for k, v in record["size"].items()]
     sections = [html.section("Size", columns=["what", "value"], rows=rows)]
     outcome = finish_page(cfg, folder, say, record, sections, 0)
-    say.line(f"snapshot: {record['snapshot']['path']} ({record['reason']})")
+    say.line(f"snapshot: {record['snapshot']['path']} ({worded(record['reason'])})")
     return outcome

@@ -12,6 +12,7 @@ from harness import variants
 from harness.config import aliases, launched
 from harness.config.choice import unread
 from harness.config.literal import decoded, listed, spelled, texts
+from harness.present.messages import worded
 from harness.results.run import fact_of, values
 from harness.snapshot import table
 from harness.snapshot.record import flat
@@ -142,8 +143,8 @@ def tags(folder: Path, result: Record) -> dict[str, str]:
     labels = facts | {
         "verdict": None if _wordless(result) else result.get("verdict"),
         "outcome": word(result) or None,
-        "conclusion": str(result.get("conclusion") or result.get("reason")),
-        "reason": str(result.get("reason")) if stopped else None,
+        "conclusion": str(result.get("conclusion") or worded(result.get("reason"), True)),
+        "reason": worded(result.get("reason"), True) if stopped else None,
         "task": result.get("task"),
         "required": result.get("required") if judged else None,
         "exit_code": exit_code(result) if judged or exit_code(result) else None,

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.compare.identity import Difference, differences, explained, fits
-from harness.snapshot.refused import sentences
+from harness.present.refusal import sentences
 
 LLAMA = {
     "attention_weights": {"digest": "a"},

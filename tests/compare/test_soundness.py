@@ -2,7 +2,6 @@
 
 import torch
 
-from harness.compare.conclusion import conclusion
 from harness.compare.soundness import (
     PlainPath,
     Soundness,
@@ -12,6 +11,7 @@ from harness.compare.soundness import (
     rounded_path,
 )
 from harness.compare.verdict import decide, errors
+from harness.present.conclusion import conclusion
 from harness.snapshot.result import worse
 
 
@@ -32,7 +32,11 @@ def test_bit_equal_logits_are_not_exact_where_the_plain_path_is_wrong() -> None:
     assert _decided(sound)[0] == "exact"
     verdict, reason = _decided(wrong)
     assert verdict == "unsound"
-    assert "chunks" in reason and "0.2" in reason and "1e-06" in reason
+    assert (reason["code"], reason["args"]["error"], reason["args"]["bound"]) == (
+        "unsound_path",
+        0.2,
+        1e-6,
+    )
 
 
 def test_no_number_is_never_sound() -> None:
@@ -41,7 +45,7 @@ def test_no_number_is_never_sound() -> None:
     fine, endless = PlainPath("live", 0.1, 0.2), PlainPath("chunks", 3e24, float("inf"))
     for none in (endless, PlainPath("chunks", float("nan"), 1.0)):
         assert Soundness({}, [fine, none]).worst is none
-        assert "not numbers" in Soundness({}, [fine, none]).reason
+        assert Soundness({}, [fine, none]).reason["code"] == "unsound_numbers"
 
 
 def test_the_float64_bound_grows_with_depth_and_size_only() -> None:

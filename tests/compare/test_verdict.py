@@ -50,20 +50,18 @@ def test_a_step_that_read_what_was_given_is_told_from_the_first_that_generated_a
     floor = metrics.worst([metrics.compare(ORACLE.float(), PLAIN, IDS)])
     rest = floor, errors(other, PLAIN, ORACLE)
     assert got["first_divergence"] == 0
-    said = decide(other, PLAIN, got, *rest, 3, (), given=1)[1]
-    assert said.startswith("of what was generated, step 3 chooses another token; ")
-    assert decide(other, PLAIN, got, *rest, 1, (), given=1)[1].startswith("step 1 chooses another")
-    sampled = decide(other, PLAIN, got, *rest, 3, (), drawn=True)[1]
-    assert sampled.startswith("step 3 draws another token; "), (
-        "no text was read, and nothing says so"
-    )
-    assert decide(other, PLAIN, got, *rest, 0, (), drawn=True)[1].startswith(
-        "the stored logits draw "
-    )
-    for drawn, kept in ((True, "every drawn token is"), (False, "every chosen token is")):
-        assert kept in decide(other, PLAIN, got, *rest, None, (), drawn=drawn)[1]
-    unknown = decide(other, PLAIN, {**got, "first_divergence": None}, *rest, 3, ())[1]
-    assert unknown.startswith("step 3 chooses another token; ")
+
+    def why(token: int | None, figures=got, **more) -> tuple[str, object, str]:
+        made = decide(other, PLAIN, figures, *rest, token, (), **more)[1]
+        return made["code"], made["args"].get("step"), made["args"]["how"]
+
+    assert why(3, given=1) == ("other_generated", 3, "chosen")
+    assert why(1, given=1) == ("other_token", 1, "chosen")
+    assert why(3, drawn=True) == ("other_token", 3, "drawn"), "no text was read"
+    assert why(0, drawn=True) == ("other_first_token", None, "drawn")
+    assert why(None, drawn=True) == ("same_tokens", None, "drawn")
+    assert why(None) == ("same_tokens", None, "chosen")
+    assert why(3, {**got, "first_divergence": None}) == ("other_token", 3, "chosen")
 
 
 def test_a_tie_within_the_noise_is_not_another_thought() -> None:

@@ -81,7 +81,7 @@ def test_a_directory_is_judged_by_its_own_float64(harness, place) -> None:
     done = harness("task=referee", "engine=llamacpp", "engine.threads=1", "model=path", f"model.path={place / 'm'}",
                    "model.tokenizer=tiny", f"prompt.ids=[{','.join(map(str, IDS))}]", "steps=4", "task.repeats=1",
                    "engine.type_k=f32", "engine.type_v=f32", "engine.flash=off", "task.cases=[hit,restored]")  # fmt: skip
-    assert done.code == 0 and "against float64" in done.result["reason"], done.out
+    assert done.code == 0 and "against float64" in done.reason, done.out
     assert done.result["referee"]["versions"]["model"] == str(place / "m")
 
 

@@ -9,6 +9,7 @@ import harness
 from harness.compare.checks import PASSED, Check
 from harness.fault import edit
 from harness.pipeline import judge
+from harness.present.messages import worded
 
 TEXT = "let k be 5 . the bird sang in the tree . the old man walked to the river ."
 
@@ -35,7 +36,7 @@ def test_a_token_that_nothing_attends_to_is_still_judged(tiny, tmp_path, monkeyp
     back = harness.load_state(tmp_path / "s", tiny)  # its last token is replayed, and proves itself
     assert "k is 8" in "".join(harness.resume(tiny, back, " what is k ?", steps=4))
     made = harness.judge(tiny, back, steps=8)
-    assert made.verdict == "drifted" and "token 4 in layer 1" in made.reason, made
+    assert made.verdict == "drifted" and "token 4 in layer 1" in worded(made.reason), made
     assert made.diagnosis["cause"] != "cache" and made.diagnosis["token"] == 4
     monkeypatch.setattr(judge, "stored", lambda *_: Check("stored", PASSED))
     assert harness.judge(tiny, back, steps=8).verdict == "equivalent"
@@ -151,7 +152,7 @@ def experts(tiny):
 def test_a_token_of_another_thought_is_seen_where_tokens_are_routed(experts) -> None:
     assert harness.judge(experts, harness.capture_text(experts, TEXT), steps=4).good
     made = harness.judge(experts, asleep(experts), steps=4)
-    assert not made.good and "token 4 in layer 1" in made.reason, made
+    assert not made.good and "token 4 in layer 1" in worded(made.reason), made
 
 
 def test_codes_are_near_to_their_own_tokens(tiny) -> None:
@@ -233,7 +234,7 @@ def test_a_head_that_is_off_by_a_hundredth_is_seen_in_half_precision(dtype, part
     assert made.diagnosis["layer"] == 1 and made.diagnosis["head"] == 0
     if dtype == "bfloat16":
         said = f"the {part}s of layer 1, head 0 are 1.01 times what they should be"
-        assert said in made.reason and said in made.diagnosis["evidence"]
+        assert said in worded(made.reason) and said in made.diagnosis["evidence"]
         assert made.diagnosis["cause"] == "scale"
 
 

@@ -65,7 +65,7 @@ def test_the_page_of_a_damaged_snapshot_says_the_remedy_itself(harness) -> None:
     mend = page.split("How to mend it")[1].split("</p>")[0]
     assert done.code == 3 and "Restore it from a backup or save it again" in mend
     assert "Restore it from a backup or save it again" in " ".join(done.out.split())
-    assert done.result["remedy"] in done.result["reason"]
+    assert done.result["reason"]["code"] == "snapshot_invalid"
     assert done.result["conclusion"].startswith("Not restored: the snapshot is damaged (element 1")
     checked = harness("task=verify", "snapshot=one")
     assert checked.code == 3 and "1 fault: kv-" in checked.result["conclusion"]
@@ -136,14 +136,18 @@ def test_a_save_that_is_refused_is_not_told_as_a_restore_and_a_generator_not_as_
     None
 ):
     fault = "next_position is [97], the buffer holds [96] tokens that are not padding"
-    reason = f"the state cannot be saved at /a/snapshot, nothing was written:\n  - {fault}"
+    reason = {"code": "state_invalid", "args": {"where": " at /a", "faults": [fault]}}
     told = {"verdict": "refused", "reason": reason, "faults": [fault]}
     first, second = failure.headline(told, Path("/a")).splitlines()
     assert first == f"Not saved: {fault}." and second.startswith(
         "The state cannot be saved, nothing"
     )
     row = {"element": "13 generation", "field": "generator", "saved": "e2ea", "found": "0295"}
-    moved = {"verdict": "refused", "reason": "restore refused: x:\n  - y", "differences": [row]}
+    moved = {
+        "verdict": "refused",
+        "reason": {"code": "restore_refused", "args": {}},
+        "differences": [row],
+    }
     words = (
         "the sampler's generator is not where it was saved, and would draw other tokens (element 13"
     )
@@ -166,11 +170,11 @@ def test_of_a_refusal_the_cause_is_first_and_then_what_was_saved_and_what_came_b
     """The paths are those of the record, wherever that lies now."""
     row = {"element": "+1 logits", "field": "proof", "saved": "within 1", "found": "off by 2"}
     cause = {"element": "kv_cache", "evidence": "row 96 holds what belongs in row 2"}
-    reason = "restore refused: what was saved at /a b/snapshot fails its proof: no match:\n  - x"
+    reason = {"code": "proof_failed", "args": {"where": " at /a b/snapshot"}}
     told = {"verdict": "refused", "reason": reason, "differences": [row], "diagnosis": cause}
     first, second = failure.headline(told, Path("/a b")).splitlines()
     assert first == "Not restored: element 1 kv_cache: row 96 holds what belongs in row 2."
-    assert second.startswith("What was saved fails its proof: no match: ")
+    assert second.startswith("What was saved fails its proof: ")
     assert second.endswith("logits: proof was within 1, is off by 2.") and "/a b" not in second
     plain = {"verdict": "failed", "conclusion": "It failed: /a b/x is gone from /a.", "reason": "r"}
     (tmp_path / ".hydra").mkdir()

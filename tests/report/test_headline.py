@@ -9,12 +9,6 @@ SAVED = {
 }  # fmt: skip
 WHOLE = {"task": "verify", "conclusion": "Every byte matches its digest.", "size": SIZE,
          "reason": "every byte matches its digest"}  # fmt: skip
-CHAT = {
-    "task": "chat", "conclusion": "Same thought.", "curves": {"restored": {}},
-    "reason": "12 turns; the restored chat answers every turn token for token; recalled 6 of 6; "
-    "time per turn x5.27 cached; x2.28 naive (last quarter over first); waived: torch",
-    "chat": {"turns": 12, "cached_growth": 5.27, "naive_growth": 2.28, "recalled": 6, "recall_questions": 6},
-}  # fmt: skip
 
 
 def test_the_conclusion_comes_first_then_the_reason_where_that_says_more() -> None:
@@ -45,23 +39,6 @@ def test_a_check_says_of_what_it_is_and_names_the_first_fault() -> None:
     assert headline.said(damaged) == (
         "Not whole, and no restore would take it: kv-1.safetensors: another digest; and 1 more fault."
     )
-
-
-def test_a_chat_says_what_its_turns_came_to_and_keeps_what_else_is_known() -> None:
-    first, turns = headline.said(CHAT).splitlines()
-    assert first == "Same thought."
-    assert turns == (
-        "12 turns: the restored chat answers every turn token for token; waived: torch; 6 of 6 expected answers are "
-        "right."
-    )
-    typed = {
-        **CHAT,
-        "curves": None,
-        "conclusion": "14 tokens remembered.",
-        "reason": "",
-        "chat": {"turns": 1},
-    }
-    assert headline.said(typed) == "14 tokens remembered."
 
 
 def test_faults_say_in_one_sentence_what_a_plain_script_does_with_them() -> None:

@@ -84,8 +84,8 @@ def test_another_token_at_a_near_tie_is_the_same_thought(chat, sampling):
     assert done.code == 0 and done.result["verdict"] == "equivalent", done.out
     near = [row["turn"] + 1 for row in rows if row.get("restored_verdict") == "equivalent"]
     assert near == others
-    assert "but for a near tie in turn" in done.result["reason"]
-    assert str(others[-1]) in done.result["reason"].partition("near tie in")[2]
+    assert "but for a near tie in turn" in done.reason
+    assert str(others[-1]) in done.reason.partition("near tie in")[2]
     shown = [line.split("|") for line in done.out.splitlines() if line.count("|") == 2]
     assert [int(t) for t, _, said in shown[1:] if "near tie" in said] == others  # the same numbers
 
@@ -100,4 +100,4 @@ def test_what_a_damaged_cache_says_is_another_thought(chat, cache, side, samplin
     assert wrong and set(wrong) <= set(others)
     assert done.result["chat"]["judged_turn"] in wrong
     assert f"of turn {done.result['chat']['judged_turn']}" in done.result["conclusion"]
-    assert "[" not in done.result["reason"] and "with other tokens" in done.result["reason"]
+    assert "[" not in done.reason and "with other tokens" in done.reason

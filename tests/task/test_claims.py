@@ -85,7 +85,7 @@ def test_several_claims_are_a_table_that_leads_to_each_and_names_the_model_of_ea
 
     done = harness("task=claims", "task.only=[aliasing,sliding_window,prune_quality]")
     said = "3 claims settled: 2 hold, 1 depends"
-    assert done.result["reason"] == said
+    assert done.reason == said
     assert counted(["refuted"] * 2 + ["holds"]) == "1 holds, 2 refuted"
     rows = json.loads((done.folders[0] / "claims.json").read_text())
     assert [row["model"].partition(":")[0] for row in rows] == ["tiny", "mistral", "tiny"]

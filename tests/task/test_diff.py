@@ -127,7 +127,7 @@ def test_what_goes_on_from_a_state_is_said_to_and_with_which_numbers(captured, h
     for key, text in (("a", short), ("b", short + more)):
         assert harness("task=save", f"text={text}", f"out={key}").code == 0
     done = harness("task=diff", "a=a", "b=b")
-    said = done.result["reason"]
+    said = done.reason
     assert said.startswith(
         f"state b continues state a: the first {one.tokens} tokens are the same, "
     )
@@ -198,7 +198,7 @@ def test_the_numbers_of_every_layer_are_compared_with_those_that_are_kept_as_cod
     ):
         asked = ("text=let k be 5 . the bird sang .", f"out={out}", *more)
         assert harness("task=save", *asked).code == 0
-    both = harness("task=diff", "a=full", "b=half").result["reason"]
+    both = harness("task=diff", "a=full", "b=half").reason
     assert both.startswith("another dtype, float32 against bfloat16; snapshot b is quantized by ")
     assert "the stored logits, which that does not change, differ by at most 0." in both
     done = harness("task=diff", "a=full", "b=coded")
@@ -210,7 +210,7 @@ def test_the_numbers_of_every_layer_are_compared_with_those_that_are_kept_as_cod
         ]
         assert alone and all((d["where"], d["a"]) == ("one side only", "(missing)") for d in alone)
     assert listed.index("layer.1.value") < listed.index("layer.0.segment.0.key_codes")
-    said = done.result["reason"]
+    said = done.reason
     worst = done.result["diff"]["largest_kv_difference"]
     words = f"keys and values differ by at most {worst:.3g}, the stored logits are the same"
     assert said == f"snapshot b is quantized by int4; {words}"
@@ -296,7 +296,7 @@ def test_two_seeds_are_told_as_other_random_numbers(harness, place) -> None:
     for seed in (1, 2):
         assert harness("task=save", text, f"seed={seed}", f"out=s{seed}").code == 0
     done = harness("task=diff", "a=s1", "b=s2")
-    assert done.code == 1 and done.result["reason"] == diff.DRAWS and diff.DRAWS[:40] in done.out
+    assert done.code == 1 and done.reason == diff.DRAWS and diff.DRAWS[:40] in done.out
     assert harness("task=diff", "a=s1", "b=s1").code == 0
 
 

@@ -32,7 +32,7 @@ def test_the_same_text_in_another_dtype_is_compared_as_numbers(harness, place) -
     far = done.result["diff"]["largest_kv_difference"]
     assert 0 < far < 0.1
     (logits,) = [d["gap"] for d in done.result["differences"] if d["what"] == "logits"]
-    assert done.result["reason"] == (
+    assert done.reason == (
         f"the same text in another dtype, float32 against bfloat16: keys and values differ by at most {far:.3g}, "
         f"the stored logits by at most {logits:.3g}"
     )
@@ -105,8 +105,8 @@ def test_what_one_more_token_does_is_said_to_be_one_step(harness, place) -> None
         given = ("snapshot=a", f"out={name}", *more) if more else (TEXT, f"out={name}")
         assert harness(task, *given).code == 0
     done = harness("task=diff", "a=a", "b=b", "model=tiny")
-    said = done.result["reason"]
+    said = done.reason
     figures = done.result["diff"]
     assert "after one more token" in said and f"{figures['next_step_kl']:.3g}"[:4] in said, said
-    alone = harness("task=diff", "a=a", "b=b").result["reason"]
+    alone = harness("task=diff", "a=a", "b=b").reason
     assert "one more token" not in alone

@@ -73,7 +73,7 @@ def test_every_format_is_measured_and_gives_back_every_byte(
         "linked once"
     )
     assert f"by {weights}" in page and result["conclusion"].startswith(
-        result["reason"].partition("\n")[0][:40]
+        result["reason"]["args"]["message"].partition("\n")[0][:40]
     )
 
 

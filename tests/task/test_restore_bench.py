@@ -24,7 +24,7 @@ def test_a_row_per_context_with_the_first_token_of_the_live_run(harness):
         whole = row["load_s"] + row["to_device_s"] + row["first_token_s"]
         assert row["restored_s"] == pytest.approx(whole)
     assert not (done.folders[0] / "snapshot").exists()
-    assert "the first token is the same in each" in done.result["reason"]
+    assert "the first token is the same in each" in done.reason
     page = (done.folders[0] / "report.html").read_text()
     assert "To the first token, ms" in page and "prefill, ms" in page and "prefill, s<" not in page
 

@@ -28,7 +28,7 @@ def test_beyond_the_budget_it_is_unjudged_and_says_how_to_judge(harness) -> None
     arguments = ("task=resume", "snapshot=a", "text= what is k ?", "steps=4")
     done = harness(*arguments, "compare.budget_s=0")
     assert done.code == 0 and done.result["verdict"] == "unjudged"
-    assert "compare.budget_s=0; compare.require=equivalent asks" in done.result["reason"]
+    assert "compare.budget_s=0; compare.require=equivalent asks" in done.reason
     assert "UNJUDGED: nothing was compared" in done.out and "exit code 0" in done.out
     (offered,) = [line for line in done.out.splitlines() if line.startswith("to judge:")]
     words = shlex.split(offered.partition("-m harness ")[2] or offered.partition("harness ")[2])
@@ -65,7 +65,7 @@ def test_it_goes_back_and_says_how(harness) -> None:
         "tokens"
     ]
     back = ("task=resume", "snapshot=b", "model=tiny_hybrid", "steps=4", "text= no , what is m ?")
-    done = harness(*back, f"at={tokens - 3}", "out=c")
+    done = harness(*back, f"at={tokens - 3}", "out=c", "report.verbose=true")
     assert done.code == 0 and done.result["verdict"] in ("exact", "equivalent")
     told = done.result["back"]
     assert (told["how"], told["source"], told["replayed_tokens"]) == ("checkpoint", "a", 3)
@@ -104,7 +104,9 @@ def test_the_verdict_is_on_the_next_snapshot_too(harness, monkeypatch, model) ->
 
 def test_a_resumed_run_that_wrote_its_next_snapshot_audits_as_the_same(harness, place) -> None:
     assert harness("task=save", "text=let k be 5 .", "out=a").code == 0
-    resumed = harness("task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b")
+    resumed = harness(
+        "task=resume", "snapshot=a", "text= what is k ?", "steps=4", "out=b", "report.verbose=true"
+    )
     assert resumed.code == 0
     (run,) = (place / "runs" / "resume").iterdir()
     audit = harness("task=audit", f"run={run}", "name=audit", "snapshot=a")
@@ -130,11 +132,11 @@ def test_a_figure_over_a_limit_is_never_the_limit_itself():
     from harness.task.resume import _unjudged
 
     cfg = Of(compare=Of(budget_s=20.0, limit=9, require="equivalent"))
-    said = _unjudged(cfg, False, Of(about="about 20 s", seconds=20.31))
-    assert "about 20.4 s, more than compare.budget_s=20" in said
+    said = _unjudged(cfg, 0, Of(about="about 20 s", seconds=20.31))
+    assert said["args"]["takes"] == "about 20.4 s" and said["args"]["budget"] == 20
     cfg.compare.require_pruned = "diverged"
-    said = _unjudged(cfg, False, Of(about="about 30 s", seconds=30), "require_pruned")
-    assert "compare.require_pruned=diverged asks for it" in said, "as the line `to judge:` says"
+    said = _unjudged(cfg, 0, Of(about="about 30 s", seconds=30), "require_pruned")
+    assert said["args"]["ask"] == "compare.require_pruned=diverged", "as the line `to judge:` says"
 
 
 def test_an_out_that_the_snapshot_is_built_on_is_refused_before_anything_is_loaded(

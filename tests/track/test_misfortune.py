@@ -18,6 +18,7 @@ from harness import interrupt
 from harness.cli import point, remote
 from harness.errors import DiskFull, InputProblem, TooLong, disk_is_full
 from harness.pipeline.finish import remedy
+from harness.present.messages import worded
 from harness.snapshot import record
 from harness.task.audit import target
 from harness.track.store import brief
@@ -42,7 +43,7 @@ def test_points_that_hang_are_given_up_and_the_next_is_run(harness, place):
                    "limit_s=1")  # fmt: skip
     assert done.code == 1 and "Traceback" not in done.out, done.out
     assert [r["verdict"] for r in done.results] == ["failed"] * 2
-    assert all("stopped after limit_s=1 seconds" in r["reason"] for r in done.results)
+    assert all("stopped after limit_s=1 seconds" in worded(r["reason"]) for r in done.results)
     assert all((f / "record.json").is_file() for f in done.folders), "what failed is on record"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from harness import foreign, machine
+from harness.present.messages import coded
 from harness.report import footer
 from harness.report.audit import evidence
 from harness.report.html import cell, link, page, section
@@ -21,7 +22,7 @@ ORIGIN = (
 )
 
 
-def reason(document: dict[str, Any]) -> str:
+def summary(document: dict[str, Any]) -> str:
     """What came out, in a line."""
     rows, count = document["differences"], machine.many(document["points"], "run")
     if not rows:
@@ -33,7 +34,9 @@ def reason(document: dict[str, Any]) -> str:
 
 
 def sentence(document: dict[str, Any]) -> str:
-    text = reason(document)
+    text = summary(document)
+    if coded():
+        return f"{document['verdict']} {text}"
     if document["differences"]:
         return f"{text}. Compared: {document['compared']}."
     return f"{text[0].upper()}{text[1:]}."

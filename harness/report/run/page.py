@@ -8,6 +8,7 @@ from typing import Any
 
 from harness import machine
 from harness.config import draws
+from harness.present.messages import worded
 from harness.report import footer, glossary, headline, loop
 from harness.report.badge import badge, pills
 from harness.report.html import cell, grouped, link, page, section, within
@@ -294,7 +295,7 @@ def restored_as_saved(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         section(
             "Restored as it was saved?" if saved else "The same in another cache?",
-            text=f"{str(block['verdict']).upper()}: {block['reason']}.",
+            text=f"{str(block['verdict']).upper()}: {worded(block['reason'])}.",
             columns=["what", "measured", "allowed", ""],
             rows=[
                 [

@@ -9,8 +9,10 @@ from harness import machine, process
 from harness.config.launched import audit, surroundings
 from harness.config.literal import MULTIRUN
 from harness.config.literal import command as spelled_out
-from harness.snapshot.result import UNJUDGED
-from harness.snapshot.words import FORCED, cause, numbered, purpose, required, streamed
+from harness.present.messages import worded
+from harness.results.reason import Code, code_of
+from harness.snapshot.result import UNJUDGED, exit_code
+from harness.snapshot.words import FORCED, cause, numbered, on_purpose, purpose, required, streamed
 from harness.variants import config_dirs
 
 CARRIED = ("plugins.", "runs_dir=", "track=", "track.")
@@ -114,18 +116,10 @@ def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
     own = [(first, f"{block['verdict'].upper()}: {itself}")] if block else []
     if done:
         yield from own
-    if not judged and result["task"] == "resume":
-        yield "verdict", "UNJUDGED: nothing was compared"
-        key = "compare.require_pruned" if pruned else "compare.require"
-        yield (
-            "required",
-            f"{key}={result['required']} was not checked, which is no failure: exit code 0",
-        )
-        if judging := _judging(result, key):
-            yield "to judge", judging
+    yield from _unjudged(result)
     if judged:  # else the conclusion is the reason
         beside = ", beside the full cache" * bool(done)
-        yield done or "verdict", f"{result['verdict'].upper()}{beside}: {result['reason']}"
+        yield done or "verdict", f"{result['verdict'].upper()}{beside}: {worded(result['reason'])}"
     if not done:
         yield from own
     if told := result.get("diagnosis"):
@@ -134,11 +128,32 @@ def verdicts(result: dict[str, Any], itself: str) -> Iterator[tuple[str, str]]:
         yield "required", f"{'of the pruning: ' * pruned}{required(result)}"
 
 
+def wanting(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of what `verdicts` says only what somebody has to know: damage, a verdict that misses what was required, and how
+    one is got where nothing was judged."""
+    if (told := result.get("diagnosis")) and not on_purpose(told):
+        yield "diagnosis", f"{cause(told)}: {told['evidence']}"
+    if exit_code(result):
+        yield "required", required(result)
+    yield from _unjudged(result)
+
+
+def _unjudged(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if result["verdict"] != UNJUDGED or result["task"] != "resume":
+        return
+    key = "compare.require_pruned" if result.get("pruned") else "compare.require"
+    yield "verdict", "UNJUDGED: nothing was compared"
+    unchecked = f"{key}={result['required']} was not checked, which is no failure: exit code 0"
+    yield "required", unchecked
+    if judging := _judging(result, key):
+        yield "to judge", judging
+
+
 def _judging(result: dict[str, Any], key: str) -> str:
     """The command that does the same and gives a verdict however long it takes; empty where nobody typed one, or one
     of a sweep."""
     typed = (result["environment"].get("command") or [None])[3:]
-    if typed == [] or {*typed} & {*MULTIRUN} or "compare.limit" in result["reason"]:
+    if typed == [] or {*typed} & {*MULTIRUN} or code_of(result["reason"]) == Code.OVER_LIMIT:
         return ""
     others = [w for w in typed if not w.startswith(("out=", "overwrite=", "compare.", "next="))]
     words = [*others, *(w for w in typed if w.startswith("compare.") and key not in w)]

@@ -17,17 +17,20 @@ from rich.table import Table
 
 from harness import interrupt, machine, progress
 from harness.errors import printable
+from harness.present.messages import worded
 from harness.report.names import FLOOR, beside, itself_as, judged_by, plain
 from harness.report.terminal import command
 from harness.report.terminal.bar import Bar, Estimate
 from harness.report.terminal.fold import continued, filled, labelled, shown
 from harness.report.terminal.point import Passing
+from harness.results.metric import registered
 from harness.snapshot.elements import DIGEST
 from harness.snapshot.result import counted, worse
 from harness.snapshot.words import altered, fewer, of_kept, unchosen
 
 PROSE = 12  # characters that cells of several words need beyond their longest words
 GAP = 3  # characters between two columns
+PLACES = ("snapshot", "written")
 LABEL = 14  # characters of `continuation: `
 TOLD = ("max_abs_diff", "kl_max", "top1_agreement", "first_divergence")  # the rest is in the report
 
@@ -254,10 +257,10 @@ def number(value: Any) -> str:
     return str(value)
 
 
-def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
+def show(say: Say, result: dict[str, Any], digests: bool = False, verbose: bool = False) -> None:
     """The conclusion, the metrics beside the noise floor, what it cost, where to look next.
 
-    digests: of the 13 elements, too."""
+    digests: of the 13 elements, too. verbose: everything else that a line can say."""
     if say.quiet:
         return
     concluded(say, result)
@@ -266,13 +269,13 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         rows = [
             [plain(k), counted(k, result["metrics"].get(k)), counted(k, noise.get(k))] for k in TOLD
         ]
+        rows += [
+            [fact.heading, *(fact.show(result[b].get(k)) for b in ("metrics", "noise_floor"))]
+            for k, fact in registered().items()
+            if k in result["metrics"]
+        ]
         tabled(say, beside(result), ["", "measured", "noise floor"], rows)
         say.line()
-        say.line(FLOOR)
-        if told := unchosen(result):
-            say.fact("same tokens", f"{told[0].lower()}{told[1:-1]}")
-        if told := judged_by(result):
-            say.fact("judged by", told)
     if digests:
         rows = [
             [e["number"], e["name"], e["kept_as"], e["digest"][:16]] for e in result["elements"]
@@ -280,38 +283,68 @@ def show(say: Say, result: dict[str, Any], digests: bool = False) -> None:
         columns = ["#", "element", "kept as", DIGEST]
         tabled(say, "The 13 elements of the state", columns, rows)
         say.line()
-    for what, fact in _facts(result):
-        say.fact(what, fact)
-    if told := result["text"].get("taken"):
-        say.fact("prompt", told)
-    if result["task"] == "save":
-        say.fact("read", command.ends(result["text"]["prompt"]))
-    if "continuation" in result["text"]:
-        judged = bool(result.get("curves"))
-        for whose, words in command.texts(result["text"], altered(result), judged):
-            say.fact(whose, words)
-        if told := command.answer(result["text"], altered(result), judged):
-            say.fact("answer", told)
-    if (fault := (result.get("options") or {}).get("fault", "none")) != "none":
-        say.fact("fault", f"{fault}, on purpose")
-    for label, fact in command.verdicts(result, _itself(result.get("itself") or {})):
-        say.fact(label, fact)
-    kept = result["snapshot"]
-    gone = kept.get("format") == "memory"
-    say.line(f"snapshot:     {'in memory, for this process only' if gone else kept['path']}")
-    if after := result.get("next"):
-        above = ", ".join(str(Path(after["path"]).parent / p) for p in after.get("beside") or [])
-        say.line(f"written:      {after['path']}{f' (needs {above} beside it)' * bool(above)}")
+    for what, fact in _details(result) if verbose else _brief(result):
+        if what in PLACES:  # which nobody wants folded
+            say.line(f"{what + ':':<{LABEL}}{fact}")
+        else:
+            say.fact(what, fact)
     say.line(f"report:       {result['folder']}/report.html")
     if following := command.command(result):
         say.line(f"next:         {following}")
+
+
+def _brief(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What it cost; of a run that is not as it should be why, and what gives a verdict where none was given."""
+    per_token = result["time_s"].get("per_token")
+    fast = f", {machine.seconds(per_token)} per token" if per_token else ""
+    yield "cost", f"{_sizes(result)}{fast}"
+    if told := result["text"].get("taken"):
+        yield "prompt", told
+    if (fault := (result.get("options") or {}).get("fault", "none")) != "none":
+        yield "fault", f"{fault}, on purpose"
+    yield from command.wanting(result)
+    yield from _written(result)
+
+
+def _details(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Everything that a record says in a line."""
+    judged, text = bool(result.get("curves")), result["text"]
+    if judged:
+        yield "noise floor", FLOOR
+        if told := unchosen(result):
+            yield "same tokens", f"{told[0].lower()}{told[1:-1]}"
+        if told := judged_by(result):
+            yield "judged by", told
+    yield from _facts(result)
+    if told := text.get("taken"):
+        yield "prompt", told
+    if result["task"] == "save":
+        yield "read", command.ends(text["prompt"])
+    if "continuation" in text:
+        yield from command.texts(text, altered(result), judged)
+        if told := command.answer(text, altered(result), judged):
+            yield "answer", told
+    if (fault := (result.get("options") or {}).get("fault", "none")) != "none":
+        yield "fault", f"{fault}, on purpose"
+    yield from command.verdicts(result, _itself(result.get("itself") or {}))
+    kept = result["snapshot"]
+    gone = kept.get("format") == "memory"
+    yield "snapshot", "in memory, for this process only" if gone else str(kept["path"])
+    yield from _written(result)
+
+
+def _written(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a resume wrote, and what has to stay beside it."""
+    if after := result.get("next"):
+        above = ", ".join(str(Path(after["path"]).parent / p) for p in after.get("beside") or [])
+        yield "written", f"{after['path']}{f' (needs {above} beside it)' * bool(above)}"
 
 
 def _itself(block: dict[str, Any]) -> str:
     """How far a pruned or a quantized state is from itself under another cache; nothing without such a block."""
     if not block:
         return ""
-    said = str(block["reason"])
+    said = worded(block["reason"])
     if block["cache"]:
         gap, noise = number(block["max_abs_diff"]), number(block["noise"])
         beside = f"beside {itself_as(block)} under cache={block['cache']}"
@@ -326,9 +359,9 @@ def concluded(say: Say, result: dict[str, Any]) -> None:
     say.line()
 
 
-def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What it cost: bytes, seconds, what became of the cache that was handed in."""
-    size, moved = result["size"], result["mutation"]
+def _sizes(result: dict[str, Any]) -> str:
+    """Tokens, bytes of K/V and bytes stored: of a resume that wrote what came of it, of that."""
+    size = result["size"]
     if after := (result.get("next") or {}).get("size"):
         told, size = f" ({size['tokens']:,} were restored)", after
     else:
@@ -339,7 +372,13 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     more = " with tokenizer and documents" * (size["stored_bytes"] > 2 * size["kv_bytes"])
     stored = f"{machine.human(size['stored_bytes'])} stored{more}"
-    yield "size", f"{tokens}, {machine.human(size['kv_bytes'])} of K/V, {stored}"
+    return f"{tokens}, {machine.human(size['kv_bytes'])} of K/V, {stored}"
+
+
+def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What it cost: bytes, seconds, what became of the cache that was handed in."""
+    moved = result["mutation"]
+    yield "size", _sizes(result)
     times = {k.replace("_", " "): v for k, v in result["time_s"].items() if v}
     yield "time", ", ".join(f"{name} {machine.seconds(value)}" for name, value in times.items())
     if moved["mutated"] is not None:

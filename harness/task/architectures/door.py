@@ -13,6 +13,7 @@ from harness.config import Config, ModelConfig
 from harness.errors import HarnessError
 from harness.model.build import build
 from harness.pipeline.line import Line
+from harness.present.messages import worded
 from harness.report.terminal.console import Say
 
 TEXT = "let k be 5 . the bird sang in the tree . the man put the stone by the bank . what is k ?"
@@ -69,7 +70,7 @@ def passed(cfg: Config, place: Path) -> Passage:
         save, resume = (FAILED if step == "refused" else step for step in (save, resume))
         return Passage(save, resume, FAILED, f"{type(problem).__name__}: {first_line(problem)}")
     cache, ratio = line.record["cache"]["served"], judgement.oracle["ratio"]
-    reason = f"cache {cache}: {judgement.reason}"
+    reason = f"cache {cache}: {worded(judgement.reason, plain=True)}"
     return Passage(save, resume, judgement.verdict, reason, ratio)
 
 

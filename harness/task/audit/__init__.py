@@ -16,9 +16,10 @@ from harness.errors import HarnessError, InputProblem, Untrusted
 from harness.pipeline.environment import environment
 from harness.pipeline.finish import Outcome, finish, options, shown
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, code_of, reason
 from harness.snapshot import record as records
 from harness.snapshot import signature
-from harness.snapshot.result import SCHEMA, TYPED, write_json
+from harness.snapshot.result import SCHEMA, write_json
 from harness.task.audit import checked, download, places, source, sweep
 from harness.task.audit.evidence import place_of, sealed, verified
 from harness.task.audit.finding import Finding
@@ -105,8 +106,8 @@ def auditable(points: list[Path], plugins: PluginsConfig | None = None) -> None:
     of its maker's own and not here. What counts is the configuration, since that is what would be run. plugins: what
     the auditor trusts."""
     for point in points:
-        reason = read(point / "result.json").get("reason")
-        if TYPED in str(reason) and not (point / records.NAME).exists():
+        why = read(point / "result.json").get("reason")
+        if code_of(why) == Code.CHAT_TYPED and not (point / records.NAME).exists():
             raise InputProblem(
                 f"{shown(point)} is a chat that was typed: nothing declares its turns, so there is no record to audit. "
                 "task=verify snapshot=DIR checks the bytes of any of its turns, task=resume snapshot=DIR judges it."
@@ -158,7 +159,8 @@ def _conclude(
     good = "equivalent" if document["compared"] == WITHIN else "exact"
     result = {
         "schema": SCHEMA, "task": "audit", "verdict": "diverged" if findings else good,
-        "reason": page.reason(document), "conclusion": page.sentence(document), "required": "equivalent",
+        "reason": reason(Code.SUMMARY, message=page.summary(document)), "conclusion": page.sentence(document),
+        "required": "equivalent",
         "audit_of": of.get("run_id"),
         "audit": {"points": len(points), "differences": len(findings), "bitwise": document["compared"] == BITWISE,
                   "run_again": len(document["evidence"]), "mlflow_runs": document["tracked"]["runs"]},

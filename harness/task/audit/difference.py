@@ -6,6 +6,7 @@ from math import sqrt
 from typing import Any
 
 from harness.compare.soundness import FACTOR as SPREAD
+from harness.present.messages import worded
 from harness.results.record import compare_of
 from harness.snapshot.elements import MODEL
 from harness.snapshot.record import flat
@@ -88,7 +89,7 @@ def compare(
     if _other_model(recorded, again, decisive):
         why = OTHER_MODEL
     if again.get("verdict") in ("failed", "refused") and verdict != again["verdict"]:
-        yield Finding("verdict", verdict, again["verdict"], str(again.get("reason")))
+        yield Finding("verdict", verdict, again["verdict"], worded(again.get("reason")))
         return
     yield from _elements(recorded, again, decisive, why)
     for key in recorded.keys() - again.keys() - OPTIONAL:

@@ -22,6 +22,7 @@ from harness.pipeline.questions.score import scores
 from harness.pipeline.session import Session
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
+from harness.results import reason as reasons
 from harness.snapshot.result import GOOD, UNJUDGED
 from harness.task.chat.conversation import Conversation, concluded
 from harness.task.chat.judged import Turn, judged, verify, worst
@@ -208,7 +209,9 @@ def _conclude(
         figures["without_text"] = without
     if by is not None:
         figures["judged_turn"] = by.number
-    reason = line.reason(_reason(figures, turns, session.cfg.task.verify))
+    reason = line.reason(
+        reasons.reason(reasons.Code.CHAT, message=_reason(figures, turns, session.cfg.task.verify))
+    )
     state = dialogue.decoder.commit()
     record = {**said, "chat": figures, **stored.record(state, state)}
     record |= {"reason": reason, "cache": served(dialogue.decoder)} | line.waiver
@@ -224,10 +227,8 @@ def _reason(figures: dict[str, Any], turns: list[Turn], verified: bool) -> str:
     if verified:
         parts.append(_restored(turns, figures["turns"]))
     if figures["recall_questions"]:
-        parts.append(f"recalled {figures['recalled']} of {figures['recall_questions']}")
-    parts.append(f"time per turn x{figures['cached_growth']:.2f} cached")
-    if figures["naive_growth"] is not None:
-        parts.append(f"x{figures['naive_growth']:.2f} naive (last quarter over first)")
+        asked = figures["recall_questions"]
+        parts.append(f"{figures['recalled']} of {asked} expected answers are right")
     if figures["mismatches"]:
         parts.append(
             f"in {machine.many(figures['mismatches'], 'turn')} the template wrote earlier text in other tokens, and "

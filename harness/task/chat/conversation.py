@@ -24,7 +24,8 @@ from harness.pipeline.finish import (
 from harness.pipeline.line import Line
 from harness.pipeline.snapshot import Stored
 from harness.report.terminal.console import Say
-from harness.snapshot.result import TYPED, UNJUDGED, write_json
+from harness.results.reason import Code, reason
+from harness.snapshot.result import UNJUDGED, write_json
 from harness.task.chat.pauses import Pauses
 from harness.task.chat.terminal import Terminal
 
@@ -207,11 +208,11 @@ def concluded(talk: Conversation, folder: Path) -> Outcome:
     if talk.stored and dialogue.decoder is not None:
         state = dialogue.state()
         record |= talk.stored.record(state, state)
-    reason = f"{summary}; {TYPED} (task=resume snapshot=DIR judges any of its turns)"
+    why = reason(Code.CHAT_TYPED, message=summary)
     figures = {"turns": len(rows), "total_turns": dialogue.turns, "tokens": len(dialogue.buffer)}
     if without := sum(row.get("without_text", 0) for row in rows):
         figures["without_text"] = without
-    record |= {"verdict": UNJUDGED, "reason": talk.line.reason(reason), "chat": figures}
+    record |= {"verdict": UNJUDGED, "reason": talk.line.reason(why), "chat": figures}
     record |= talk.line.waiver
     write_json(folder / "chat.json", rows)
     sections = chat.sections(rows, figures) if rows else []

@@ -20,15 +20,13 @@ from harness.pipeline.snapshot import Stored, destination
 from harness.progress import over
 from harness.report import loop as report
 from harness.report.terminal.console import Say
+from harness.results.reason import Code, reason
 from harness.save import store
 from harness.snapshot.manifest import buffer_row
 from harness.snapshot.record import read
 from harness.snapshot.state import State
 from harness.task.loop.steps import Loop, Trace
 from harness.tokenizer.shown import record
-
-PRUNED = "a loop prunes as it goes, so there is no uninterrupted run to equal"
-PLAIN = "a loop that drops nothing is the uninterrupted run; task=resume compares one"
 
 
 def run(cfg: Config, folder: Path, say: Say) -> Outcome:
@@ -72,7 +70,7 @@ def run(cfg: Config, folder: Path, say: Say) -> Outcome:
     )
     line.record |= stored.record(loop.state, loop.state)
     outcome = line.finish(
-        reason=PRUNED if loop.policy else PLAIN,
+        reason=reason(Code.LOOP_PRUNED if loop.policy else Code.LOOP_PLAIN),
         mutation={"mutated": loop.mutated > 0, "bytes_copied_per_token": loop.copied / ran},
         loop={"first_step": earlier + 1, "steps": ran, "ended": ended, "budget": loop.budget}
         | begun

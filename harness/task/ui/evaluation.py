@@ -18,6 +18,7 @@ from harness.pipeline.evaluation.progress import Progress
 from harness.pipeline.evaluation.rows import averages, called
 from harness.pipeline.questions import KINDS, questions
 from harness.pipeline.session import Session
+from harness.present.messages import worded
 from harness.report import html
 from harness.report.evaluate import page as evaluate
 from harness.snapshot.result import ROWS, UNSOUND, write_json, write_text
@@ -109,7 +110,7 @@ class Evaluation:
         try:
             with self._turn():
                 plain = soundness(session, asking[0], "after")
-            self.unsound = None if plain.sound else plain.reason
+            self.unsound = None if plain.sound else worded(plain.reason)
             progress = Progress(cfg.runs_dir, identity(session, cells, asking))
             due = 0.0
             for _ in ask(session, cells, [cfg.cache], asking, progress, self._turn):

@@ -9,7 +9,6 @@ import torch
 
 from harness.cache.registry import decoder as build_decoder
 from harness.compare import metrics
-from harness.compare.conclusion import conclusion
 from harness.compare.soundness import Soundness
 from harness.compare.verdict import decide
 from harness.config import CacheConfig
@@ -19,6 +18,9 @@ from harness.pipeline import drive, yardstick
 from harness.pipeline.judge import ITSELF
 from harness.pipeline.line import Line, Restored
 from harness.pipeline.session import Session
+from harness.present.conclusion import conclusion
+from harness.present.messages import worded
+from harness.results.reason import Reason
 from harness.snapshot.state import State
 
 UNJUDGED = {"restored": None, "plain": None, "ratio": None}  # no float64 run knows a pruned past
@@ -83,12 +85,14 @@ def proven(session: Session, state: State, folder: Path, steps: int) -> Proof:
     headline = conclusion({**record, "size": {"stored_bytes": size}})
     if state.pruned:
         headline += f" {UNASKED}"
-    return Proof(verdict, reason, against, left, apart, noise, size, *took, beside, headline)
+    return Proof(
+        verdict, worded(reason), against, left, apart, noise, size, *took, beside, headline
+    )
 
 
 def _beside_memory(
     session: Session, state: State, restored: Restored
-) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+) -> tuple[str, Reason, dict[str, Any], dict[str, Any]]:
     """Verdict, reason, metrics and noise floor: what another cache does to the state in memory."""
     cache = session.cfg.cache
     memory = _continued(session, state, cache)

@@ -6,9 +6,9 @@ import shlex
 import pytest
 
 from harness.cli.arguments import literal_text
-from harness.compare.conclusion import conclusion
 from harness.compare.picture import MARGIN
 from harness.config.literal import command
+from harness.present.conclusion import conclusion
 from harness.report.run import diagnosis, kept_tokens
 from harness.report.run import page as run
 from harness.snapshot.words import required
@@ -81,7 +81,7 @@ def test_a_sentence_on_a_resume_leads_with_what_was_generated_and_praises_no_spe
     """What a model thought of the words of a text that it was given is no answer."""
     figures = {"max_abs_diff": 1.0, "first_divergence": 1, "top1_agreement": 0.75}
     result = {"verdict": "diverged", "metrics": figures, "curves": {"restored": {"kl": [0.1] * 4}}, "pruned": True,
-              "reason": "of what was generated, step 3 chooses another token", "size": {"tokens": 9, "kept_tokens": 5},
+              "reason": {"code": "other_generated", "args": {"step": 3}}, "size": {"tokens": 9, "kept_tokens": 5},
               "text": {"read": 2, "steps": 2, "apart": ["a b", "a c"]}}  # fmt: skip
     told = "at 1 of 4 steps (2 read the text, 2 generated), of what was generated first at step 3, with 5 of 9"
     assert told in conclusion(result) and "where the full cache" not in conclusion(result)

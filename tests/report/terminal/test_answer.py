@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.compare.conclusion import conclusion
+from harness.present.conclusion import conclusion
 from harness.report.terminal import command
 from harness.snapshot import words
 

@@ -78,11 +78,18 @@ def test_what_comes_next_is_a_command_that_goes_on(harness) -> None:
         words[-3:] == ["task=resume", "snapshot=my a", "track=none"]
         and harness(*words[-3:-1], "steps=1").code == 0
     )
-    more = harness("task=resume", "snapshot=my a", "text= what is k ?", "steps=2", "out=b")
+    more = harness(
+        "task=resume",
+        "snapshot=my a",
+        "text= what is k ?",
+        "steps=2",
+        "out=b",
+        "report.verbose=true",
+    )
     assert more.code == 0 and "written:      b (needs my a beside it)\n" in more.out
     assert re.search(r"^next: .* task=resume snapshot=b track=none$", more.out, flags=re.M)
     assert "next:" not in harness("task=save", "text=let k be 5 .", "save=memory").out
-    pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4")
+    pruned = harness("prune=keep_last", "prune.ratio=0.25", "steps=4", "report.verbose=true")
     assert "AS ASKED: pruned on purpose" in pruned.out and "BLOCK" not in pruned.out
     given = "model=path", f"model.path={TINY}", "runs_dir=my runs", "steps=2"
     for typed in (
@@ -173,8 +180,11 @@ def test_tokens_without_text_are_counted_and_shown():
 
 def test_a_save_says_what_it_read(harness, place) -> None:
     """Whoever forgot `text=` saved the shipped prompt, and sees it."""
-    assert "read:         'let k be 5 .'\n" in harness("task=save", "text=let k be 5 .").out
-    (usual,) = re.findall(r"^read: +(.*)$", harness("task=save").out, flags=re.M)
+    verbose = "report.verbose=true"
+    assert (
+        "read:         'let k be 5 .'\n" in harness("task=save", "text=let k be 5 .", verbose).out
+    )
+    (usual,) = re.findall(r"^read: +(.*)$", harness("task=save", verbose).out, flags=re.M)
     assert usual.startswith("'let k be 5 . ok .") and usual.endswith("what is k ?', 336 characters")
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness import __main__ as front
 from harness import machine, process
-from harness.compare.conclusion import conclusion
+from harness.present.conclusion import conclusion
 from harness.report.names import FLOOR
 from harness.report.terminal.console import Say, number, show, table, tabled
 from harness.report.terminal.tracked import dashboard, places
@@ -102,7 +102,7 @@ def test_the_conclusion_comes_first_and_digests_only_when_asked(recorded) -> Non
         text = caught.get()
         assert text.split()[:2] == result["conclusion"].split()[:2]
         assert (result["elements"][0]["digest"][:16] in text) is digests
-        assert digests or len(text.splitlines()) < 30
+        assert digests or len(text.splitlines()) < 15
 
 
 def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
@@ -111,7 +111,7 @@ def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
     for width, there in ((60, True), (60, False), (80, True)):
         say.out = Console(width=width, highlight=False, force_terminal=there, color_system=None)
         with say.out.capture() as caught:
-            show(say, result)
+            show(say, result, verbose=True)
         text = caught.get()
         cost = text[text.index("\nsize:") : text.index("\ncontinuation:")].strip("\n")
         longest = max(map(len, cost.splitlines()))
@@ -126,7 +126,7 @@ def test_what_it_cost_is_three_lines_that_fit(recorded) -> None:
     ids = result["text"]["token_ids"]
     assert f"({len(ids)} tokens, the first before any step)" in text
     with say.out.capture() as caught:
-        show(say, {**result, "mutation": {**result["mutation"], "mutated": True}})
+        show(say, {**result, "mutation": {**result["mutation"], "mutated": True}}, verbose=True)
     assert "your cache:   written into" in caught.get()
 
 
@@ -145,7 +145,7 @@ def test_on_a_terminal_words_are_folded_below_themselves_and_paths_stay_whole(re
     for terminal in (True, False):
         say.out = Console(width=80, highlight=False, force_terminal=terminal, color_system=None)
         with say.out.capture() as caught:
-            show(say, result)
+            show(say, result, verbose=True)
         shown.append(caught.get().splitlines())
     folded, whole = shown
     long = [line for line in folded if len(line) > 80]

@@ -106,7 +106,7 @@ def test_prompts_that_the_full_cache_fails_cannot_tell(harness, place) -> None:
             "task=evaluate", "prompt=jsonl", "prompt.path=p.jsonl", "task.prunes=[none]",
             "task.quantizers=[int8]", "task.asked=[after]", "steps=4",
         )  # fmt: skip
-        codes[done.result["evaluation"]["code"]] = done.result["reason"]
+        codes[done.result["evaluation"]["code"]] = done.reason
     assert [*codes] == ["choice", "cannot_tell"]
     told = "These prompts cannot tell: the full cache itself has 0 of 1 prompt right."
     assert codes["cannot_tell"] == told and told in done.out and "safe choice" not in done.out
@@ -312,4 +312,4 @@ def test_where_the_plain_path_is_unsound_the_answers_are_too(harness, monkeypatc
     )  # fmt: skip
     wrong = harness(*small, "prompt.seed=9")  # the first is remembered
     assert wrong.code == 1 and wrong.result["verdict"] == "unsound", wrong.out
-    assert "without a cache" in wrong.result["reason"]
+    assert "without a cache" in wrong.reason

@@ -36,7 +36,7 @@ def rows_of(done) -> dict:
 def test_a_gguf_file_is_its_own_oracle(harness, model) -> None:
     done = harness(*GIVEN, *EXACT, f"engine.model={model}")
     rows = rows_of(done)
-    assert done.code == 0 and "against float64" in done.result["reason"], done.out
+    assert done.code == 0 and "against float64" in done.reason, done.out
     for name, row in rows.items():
         within = row["oracle_error"] <= 2 * row["plain_error"]
         assert within == (row["verdict"] in GOOD) != row["control"], name
@@ -94,13 +94,13 @@ def test_the_folder_beside_a_server(harness, compose, model, tmp_path, monkeypat
         wire = engine._server.wire
         monkeypatch.setenv("OPENAI_API_KEY", wire._headers["Authorization"].split()[1])
         done = harness(*GIVEN, "engine=openai", f"engine.url={wire.base}/v1", f"engine.weights={tmp_path / 'hf'}")  # fmt: skip
-    assert done.code == 0 and "against float64" in done.result["reason"], done.out
+    assert done.code == 0 and "against float64" in done.reason, done.out
     assert rows_of(done)["hit"]["plain_error"] < 1e-4
 
 
 def test_without_one_the_floor_decides(harness, model) -> None:
     done = harness(*GIVEN, *EXACT, f"engine.model={model}", "compare.oracle=false")
-    assert done.code == 0 and "noise floor" in done.result["reason"]
+    assert done.code == 0 and "noise floor" in done.reason
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_server_that_keeps_one_prompt_is_cold_after_another(judged) -> None:
 def test_a_server_that_reuses_what_was_never_sent_is_suspected(judged) -> None:
     done, _ = judged(Toy("claims", salts=False))
     assert done.code == 1 and done.result["verdict"] == "unjudged"
-    assert "which is itself suspicious" in done.result["reason"], done.result["reason"]
+    assert "which is itself suspicious" in done.reason, done.reason
 
 
 def test_a_restore_of_nothing_that_claims_reuse_is_found(judged) -> None:
@@ -261,7 +261,7 @@ def test_an_end_before_the_first_token_is_a_short_answer(judged) -> None:
     )
     done, rows = judged(Toy(ends=first))
     assert done.code == 1 and rows["hit"]["verdict"] == "unjudged", done.out
-    assert "before its first token" in done.result["reason"]
+    assert "before its first token" in done.reason
     done, rows = judged(Toy(ends=later))
     assert done.code == 0 and 0 < rows["hit"]["steps"] < 16, done.out
 

@@ -1,26 +1,28 @@
 """One sentence for a person: what a record says. It is built from the record alone."""
 
-import re
 from collections.abc import Mapping
 from math import inf, isclose, isfinite, isnan
 from typing import Any
 
 from harness.config import draws
 from harness.machine import many
-from harness.snapshot.refused import kept_out
+from harness.present.messages import coded, worded
+from harness.present.refusal import kept_out
+from harness.results.reason import Code, find
 from harness.snapshot.result import GOOD, MOMENT, recomputing, timed_twice, times_faster
 from harness.snapshot.words import fewer, numbered, of_kept, purpose, quoted
 
 ALIKE = 1.15  # a ratio of two samples that says nothing about which is faster
 LONG = 24  # characters of what is no word: tokens of which none is a space
 WRONG = ("drifted", "diverged")
-LATER = re.compile(r"of what was generated, step (\d+) ")  # after a step that reads a given text
 NO_NUMBERS = "its logits are not numbers"
 
 
 def conclusion(result: Mapping[str, Any]) -> str:
     """The sentence for a `result.json` (its verdict, figures and sizes); never empty."""
     verdict = result.get("verdict") or "unjudged"
+    if coded():
+        return f"{verdict} {worded(result.get('reason'))}".strip()
     measured = (result.get("metrics") or {"none": 0}).values()
     if verdict in _SAID and all(value is None for value in measured):
         return _plain(result)  # a table of measurements: no two runs were compared
@@ -82,12 +84,12 @@ def _diverged(result: Mapping[str, Any]) -> str:
     often, words = _often(result), _in_words(result, first)
     if other := draws.others(result):
         return _drawn(result, other)
-    later = LATER.match(str(result.get("reason")))
+    later = find(result.get("reason"), Code.OTHER_GENERATED)
     if meant := on_purpose(result):
         came, purpose, kept = meant
         where = "" if first is None else f", first at step {first + 1}{words}"
         if later:  # what a model thought of the words of a text that was given is no answer
-            where = f", of what was generated first at step {later[1]}"
+            where = f", of what was generated first at step {later['args']['step']}"
         changed = f"another token than the full cache's at {often}" if often else "other tokens"
         lost = f", {_apart(result)}" * (_apart(result) == NO_NUMBERS)
         return f"{came}{purpose}: {changed}{where}{lost}{kept}"
@@ -206,16 +208,17 @@ def _parts(result: Mapping[str, Any]) -> str:
 
 
 def _unsound(result: Mapping[str, Any]) -> str:
-    return f"No verdict on the restored run: {result.get('reason')}."
+    return f"No verdict on the restored run: {worded(result.get('reason'))}."
 
 
 def _plain(result: Mapping[str, Any]) -> str:
     """Nothing was compared, or nothing could be."""
-    reason = str(result.get("reason") or "no reason was recorded").strip().splitlines()[0]
-    word = {"refused": kept_out(reason), "failed": "It failed: "}.get(
+    said = worded(result.get("reason")) or "no reason was recorded"
+    reason = said.strip().splitlines()[0]
+    word = {"refused": kept_out(result), "failed": "It failed: "}.get(
         str(result.get("verdict")), ""
     )
-    said = f"{word}{reason.removeprefix('restore refused: ').rstrip('.:')}."
+    said = f"{word}{reason.rstrip('.:')}."
     return said if "_" in said.split()[0] else said[0].upper() + said[1:]  # a name stays as it is
 
 
@@ -230,12 +233,12 @@ def _largest(result: Mapping[str, Any], block: str) -> float | None:
 
 def _apart(result: Mapping[str, Any]) -> str:
     gap, floor = (_largest(result, block) for block in ("metrics", "noise_floor"))
-    why = str(result.get("reason") or "").partition("\n")[0].rstrip(".")
+    said = worded(result.get("reason")).partition("\n")[0].rstrip(".")
     ratio = (result.get("oracle") or {}).get("ratio")
     near = 2 if result.get("verdict") == "drifted" and ratio is not None and ratio <= 2 else 1
     chat = result.get("task") == "chat"  # whose reason counts its turns
-    if why and not chat and gap is not None and floor and gap <= near * floor:
-        return why  # it is not these logits that make the verdict
+    if said and not chat and gap is not None and floor and gap <= near * floor:
+        return said  # it is not these logits that make the verdict
     if gap is None or not isfinite(gap):
         return NO_NUMBERS
     times = f", {gap / floor:.3g} times the noise floor of the logits" if floor else ""
@@ -283,7 +286,7 @@ def _itself(result: Mapping[str, Any]) -> str:
     """That a cache does not continue a pruned or a quantized state, or that it came back as another, whatever the pruning
     did: the first thing to know."""
     block = result.get("itself") or {}
-    reason = str(block.get("reason"))
+    reason = worded(block.get("reason"))
     return f"{reason[:1].upper()}{reason[1:]}. " if block.get("verdict") in WRONG else ""
 
 

@@ -1,14 +1,20 @@
 """What a refused restore says first: what does not fit, without the place where it lies."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from harness.present.messages import coded, worded
+from harness.results.reason import Code, code_of
 from harness.snapshot.elements import BY_NAME, called, changed, spoken
 
-WHERE = re.compile(
-    r"^(what was saved|the snapshot|the state cannot be saved) at .*?(?=(,| is| fails| went) )",
-    re.DOTALL,
-)
+MEANT: dict[str, str] = {  # what a refusal means, without where it lies and what it lists
+    Code.SNAPSHOT_INVALID: "The snapshot is not valid, nothing was restored from it",
+    Code.STATE_INVALID: "The state cannot be saved, nothing was written",
+    Code.RESTORE_REFUSED: "What was saved is not what is loaded now",
+    Code.PROOF_FAILED: "What was saved fails its proof: on this model its K/V do not reproduce its stored logits",
+    Code.WAIVED_BEFORE: "What was saved went on although differences were waived: it is no model's own",
+}
 REFUSED = "refused"
 PURPOSE = "Damaged on purpose by fault="  # begins the remedy of what a fault did
 DAMAGE = re.compile(r"does not match its digest|is missing|truncated|has \d+ bytes, the manifest")
@@ -32,6 +38,8 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
     on purpose; none of any other, and where nothing of the kind is known."""
     if result.get("verdict") != REFUSED:
         return ()
+    if coded():
+        return (worded(result["reason"]),)
     cause = result.get("diagnosis") or {}
     told = [str(cause.get("evidence") or "")]
     told += [_different(row) for row in result.get("differences") or []]
@@ -49,8 +57,8 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
         first = f"{number}: {first}"
     if figures:
         first = f"{number}; {figures}" if number else figures
-    reason = str(result["reason"]).removeprefix("restore refused: ").splitlines()[0].rstrip(":.")
-    meant = WHERE.sub(r"\1", reason)
+    first_line = worded(result["reason"]).partition("\n")[0].rstrip(":.")
+    meant = MEANT.get(code_of(result["reason"]), first_line)
     meant = f"{meant[:1].upper()}{meant[1:]}{f': {others[0]}' if others else ''}."
     more = f" And {len(others) - 1} more." if others[1:] else ""
     fault = str((result.get("options") or {}).get("fault", "none"))
@@ -58,12 +66,13 @@ def sentences(result: dict[str, Any]) -> tuple[str, ...]:
     purpose = f"{PURPOSE}{fault}. " * remedy.startswith(f"{PURPOSE}{fault},")
     first = first.rstrip(".")
     first = f"{words} ({first})" if words else first
-    return f"{kept_out(reason)}{first}.", f"{purpose}{meant}{more}"
+    return f"{kept_out(result)}{first}.", f"{purpose}{meant}{more}"
 
 
-def kept_out(reason: str) -> str:
+def kept_out(result: Mapping[str, Any]) -> str:
     """The first words on what was refused, be it to restore a state or to save one."""
-    return "Not saved: " if reason.startswith("the state cannot be saved") else "Not restored: "
+    unsaved = code_of(result.get("reason")) == Code.STATE_INVALID
+    return "Not saved: " if unsaved else "Not restored: "
 
 
 def in_words(result: dict[str, Any]) -> tuple[str, str]:
