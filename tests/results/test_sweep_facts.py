@@ -94,7 +94,7 @@ def test_every_kind_of_note_has_its_facts() -> None:
     assert codes(stopped)["stopped"] == {
         "points": ["0", "1"],
         "verdict": "failed",
-        "reason": ".../x is gone",
+        "reason": {"code": "summary", "args": {"message": ".../x is gone"}},
     }
     wrong = facts({"prune": "a", "answer": "wrong"}, {"prune": "b", "answer": "wrong"})
     assert "no_answer_right" in codes(wrong)
