@@ -155,6 +155,11 @@ def _measured(
         wide = replace(wide, rounding=narrow)
     who = "" if asked is loaded else " (twin)"
     paths = plain_paths("the uninterrupted run", wide, fed.shape[1], rounding, who)
+    if rounding is not None and not all(path.sound for path in paths):
+        # the tokens after the run may amplify rounding by more than those of the run: measured there too
+        more = gap(alone(loaded, state, wide.ids, before=1), wide.exact)
+        if (wider := carried(more, wide.largest, loaded.dtype)) is not None:
+            paths = plain_paths("the uninterrupted run", wide, fed.shape[1], wider, who)
     if not routed(loaded):
         both = {
             "the uninterrupted run": reference.logits,
