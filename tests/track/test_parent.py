@@ -70,9 +70,8 @@ def test_the_parent_runs_from_the_first_point_to_the_end_and_is_one(sweep):
     assert run.data.tags["outcome"] == "1 failed, 1 exact"
     assert "verdict" not in run.data.tags, "a search for one word of it finds points"
     assert run.info.run_name == parent.name(folder) + ": 1 failed, 1 exact"
-    assert (
-        run.data.tags["conclusion"] == "1 failed, 1 exact" == run.data.tags["mlflow.note.content"]
-    )
+    assert run.data.tags["conclusion"] == run.data.tags["mlflow.note.content"]
+    assert run.data.tags["conclusion"].startswith("1 failed: ")
     assert run.data.params.items() >= contents.axes(folder).items(), "what was typed"
     assert run.data.params.items() >= {"model": "tiny", "task": "experiment", "steps": "6"}.items()
     assert {f.path for f in client.list_artifacts(above)} == {

@@ -3,7 +3,6 @@
 import json
 import os
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,15 +10,8 @@ from rich.console import Console
 from harness import __main__ as front
 from harness import machine, process
 from harness.present.conclusion import conclusion
-from harness.report.names import FLOOR
 from harness.report.terminal.console import Say, number, show, table, tabled
 from harness.report.terminal.tracked import dashboard, places
-
-
-def test_the_noise_floor_is_told_in_the_words_of_the_readme() -> None:
-    readme = Path(machine.__file__).parents[1].joinpath("README.md").read_text("utf-8")
-    said = FLOOR.partition(":  ")[2]
-    assert said in " ".join(readme.replace("*", "").split())
 
 
 def test_numbers_are_short_and_unambiguous() -> None:
