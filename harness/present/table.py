@@ -10,6 +10,7 @@ from typing import Any
 from harness.results.fact import Fact
 
 NUMBERS = (int, float)
+WHOLE = 12  # characters of a cell that no terminal breaks
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ def terminal(table: Table) -> Any:
         pad_edge=False,
     )
     for column in table.columns:
-        made.add_column(
-            column.heading, justify="right" if table.right(column) else "left", overflow="fold"
-        )
+        whole = max((len(column.show(row)) for row in table.rows), default=0) <= WHOLE
+        justify = "right" if table.right(column) else "left"
+        made.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole)
     for row, cells in zip(table.rows, table.cells(), strict=True):
         marked = bool(table.mark and row.get(table.mark))
         made.add_row(*(_plain(cell) for cell in cells), style="bold" if marked else None)
