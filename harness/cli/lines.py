@@ -178,14 +178,14 @@ def _below(said: str) -> str:
 
 def closing(say: Any, told: Any) -> None:
     """The end of a sweep on the console (`present.sweep.closing`)."""
-    from harness.present.table import terminal
+    from harness.present.table import printed
 
     say.line()
     for label, text in told.lines:
         say.fact(label, text)
     if told.table:
         say.line()
-        say.out.print(terminal(told.table), width=None if say.out.is_terminal else 160)
+        printed(say.out, told.table)
         say.line()
     for label, text in told.after:
         say.fact(label, text)

@@ -10,6 +10,7 @@ from typing import Any
 from harness.results.fact import Fact
 
 NUMBERS = (int, float)
+WIDEST = 160  # characters of a line
 WHOLE = 12  # characters of a cell that no terminal breaks
 
 
@@ -63,13 +64,28 @@ def terminal(table: Table) -> Any:
         pad_edge=False,
     )
     for column in table.columns:
-        whole = max((len(column.show(row)) for row in table.rows), default=0) <= WHOLE
-        justify = "right" if table.right(column) else "left"
-        made.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole)
+        longest = max((len(column.show(row)) for row in table.rows), default=0)
+        made.add_column(
+            column.heading,
+            justify="right" if table.right(column) else "left",
+            overflow="fold",
+            min_width=longest if longest <= WHOLE else None,
+        )
     for row, cells in zip(table.rows, table.cells(), strict=True):
         marked = bool(table.mark and row.get(table.mark))
         made.add_row(*(_plain(cell) for cell in cells), style="bold" if marked else None)
     return made
+
+
+def printed(console: Any, table: Table) -> None:
+    """Print it on a rich Console, on longer lines than it has where cells would be cut off."""
+    from rich.measure import Measurement
+
+    made, width = terminal(table), console.width
+    console.width = WIDEST
+    console.width = max(width, min(Measurement.get(console, console.options, made).maximum, WIDEST))
+    console.print(made)
+    console.width = width
 
 
 def html(table: Table) -> str:
