@@ -19,6 +19,7 @@ from tracking import free_port
 
 from harness import __main__ as front
 from harness.errors import ConfigProblem
+from harness.present.messages import worded
 from harness.snapshot import record
 from harness.track import dashboard
 from harness.track.store import _KNOWN
@@ -95,7 +96,7 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
     result = record.read(swept / "4" / "result.json")
     run = address.split("?")[0] + "/" + result["mlflow"]["run_id"]
     browser.get(run)
-    shown(browser, "verdict", "snapshot_id", "Description", result["reason"][:30])  # fmt: skip
+    shown(browser, "verdict", "snapshot_id", "Description", worded(result["reason"])[:30])  # fmt: skip
     browser.get(run + "/artifacts")
     shown(browser, "elements.json", "report.html", "result.json", "snapshot", "divergence.svg")
     assert hosts(browser) == {"127.0.0.1"}
@@ -106,7 +107,7 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
 def test_sweep_page_in_a_browser(browser, swept, tmp_path):
     hosts(browser)
     browser.get((swept / "sweep.html").as_uri())
-    text = shown(browser, "Verdicts", "What failed", "Size and speed", "Every point")
+    text = shown(browser, "Verdicts", "What failed", "Error, bytes and speed", "Every point")
     assert "equivalent" in text and "failed" in text and "prompt.batch=99" in text
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     pictures = browser.execute_script(
