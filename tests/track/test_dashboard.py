@@ -19,7 +19,6 @@ from tracking import free_port
 
 from harness import __main__ as front
 from harness.errors import ConfigProblem
-from harness.present.messages import worded
 from harness.snapshot import record
 from harness.track import dashboard
 from harness.track.store import _KNOWN
@@ -96,7 +95,7 @@ def test_run_page_shows_tags_description_picture_and_artifacts(browser, server, 
     result = record.read(swept / "4" / "result.json")
     run = address.split("?")[0] + "/" + result["mlflow"]["run_id"]
     browser.get(run)
-    shown(browser, "verdict", "snapshot_id", "Description", worded(result["reason"])[:30])  # fmt: skip
+    shown(browser, "verdict", "snapshot_id", "Description", result["conclusion"][:30])  # fmt: skip
     browser.get(run + "/artifacts")
     shown(browser, "elements.json", "report.html", "result.json", "snapshot", "divergence.svg")
     assert hosts(browser) == {"127.0.0.1"}
