@@ -198,6 +198,7 @@ COMPARED: dict[str, Compare] = {
     **{path: known.compare for path, known in facts(Reason, "reason.")},
     **{path: known.compare for path, known in facts(Written, "next.")},
     "next": "skip",
+    "reason.args.takes": "time",
     "checks.figures.path": "skip",
     "checks.figures.against": "skip",
 }
