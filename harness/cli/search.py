@@ -77,6 +77,8 @@ def check(config: Any) -> None:
                 raise ConfigProblem(f"{override} gives no point: it has no value.")
     if not of(config):
         return
+    if (asked := config.hydra.sweeper.get("n_trials")) is not None and int(asked) < 1:
+        raise ConfigProblem(f"hydra.sweeper.n_trials={asked} is not possible: give 1 or more.")
     ways = _ways(config.hydra.sweeper.get("direction"))
     for word in ways:
         if word not in WAYS:

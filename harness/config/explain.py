@@ -34,7 +34,7 @@ def explain(problem: Exception, argv: list[str]) -> str | None:
     if isinstance(problem, MarkedYAMLError) and problem.problem_mark:
         return keys.unreadable(problem.problem_mark.name, problem)
     if isinstance(problem, RecursionError):
-        return "a defaults list leads back to itself."
+        return "a defaults list leads back to itself." if _raised_by_hydra(problem) else None
     if not isinstance(problem, HydraException | OmegaConfBaseException):
         if not _raised_by_hydra(problem):
             return None
@@ -128,6 +128,7 @@ def _raised_by_hydra(problem: Exception) -> bool:
     import hydra
     import omegaconf
 
-    last = traceback.extract_tb(problem.__traceback__)[-1:]
-    homes = [str(Path(str(module.__file__)).parent) for module in (hydra, omegaconf)]
-    return any(frame.filename.startswith(f"{home}{os.sep}") for frame in last for home in homes)
+    circle = isinstance(problem, RecursionError)  # whose last frame may be anybody's
+    last = [frame.filename for frame in traceback.extract_tb(problem.__traceback__)[-50 if circle else -1 :]]  # fmt: skip
+    homes = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (hydra, omegaconf))
+    return 2 * sum(name.startswith(homes) for name in last) > len(last)

@@ -112,7 +112,7 @@ REASONS: dict[str, str] = {
     "nothing": "nothing was judged",
     "saved": "saved: every byte was read back and matches its digest",
     "over_limit": "not compared: {tokens} tokens are more than the limit of {limit}",
-    "over_budget": "not compared: judging would take {takes}, more than compare.budget_s={budget:g}; {ask} asks for it "
+    "over_budget": "not compared: judging would take about {takes_s:.4g} s, more than compare.budget_s={budget:g}; {ask} asks for it "
     "however long it takes",
     "loop_pruned": "a loop prunes as it goes, so there is no uninterrupted run to equal",
     "loop_plain": "a loop that drops nothing is the uninterrupted run; task=resume compares one",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import process
+from harness.config import launched
 from harness.machine import many
 from harness.present.messages import NOTES, RANKING, RANKING_CELLS, RANKING_SEARCH, SWEEP, message
 from harness.present.table import Column, Table, markdown
@@ -309,6 +310,12 @@ def closing(sweep: Sweep, aged: Sequence[str] = (), stopped: bool = False) -> Cl
         after.append(("run again", f"{typed(folder)}  # what failed, once its cause is mended"))
     if aged:
         after.append(("other code", message("other_code", {"points": list(aged)}, SWEEP)))
+    if (
+        sweep.ways
+        and sweep.best_point
+        and (command := launched.of_point(folder / sweep.best_point))
+    ):
+        after.append(("best again", command.replace("python -m harness", process.spelled(), 1)))
     place = here(folder)
     after.append(("table", f"{place}/{TABLE}"))
     after += [("cells", f"{place}/{CELLS}")] * (folder / CELLS).is_file()

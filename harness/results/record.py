@@ -46,6 +46,13 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Arguments:
+    """Of a reason: those that are not compared as a figure."""
+
+    takes_s: float | None = fact("estimate of what judging takes", unit="s", compare="time")
+
+
+@dataclass(frozen=True)
 class Reason:
     """A sentence in older records, which says nothing that is no fact elsewhere."""
 
@@ -196,9 +203,9 @@ COMPARED: dict[str, Compare] = {
     **{path: known.compare for path, known in facts(Record)},
     **{path: known.compare for path, known in facts(Environment, "environment.")},
     **{path: known.compare for path, known in facts(Reason, "reason.")},
+    **{path: known.compare for path, known in facts(Arguments, "reason.args.")},
     **{path: known.compare for path, known in facts(Written, "next.")},
     "next": "skip",
-    "reason.args.takes": "time",
     "checks.figures.path": "skip",
     "checks.figures.against": "skip",
 }

@@ -3,7 +3,6 @@ never interrupted (rebuilt from the token buffer)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 
 import torch
@@ -155,8 +154,5 @@ def _unjudged(cfg: Config, over: int, needed: Cost, key: str = "require") -> Rea
     """Why nothing was compared, and what changes it. key: the one that asks for a verdict."""
     if over:
         return reason(Code.OVER_LIMIT, tokens=over, limit=cfg.compare.limit)
-    about, limit = needed.about, cfg.compare.budget_s
-    if f" {limit:g} s" in about.replace("\u00a0", " "):  # a figure that is its own limit
-        about = f"about {ceil(needed.seconds * 10) / 10:g} s"
     ask = f"compare.{key}={getattr(cfg.compare, key)}"
-    return reason(Code.OVER_BUDGET, takes=about, budget=limit, ask=ask)
+    return reason(Code.OVER_BUDGET, takes_s=needed.seconds, budget=cfg.compare.budget_s, ask=ask)

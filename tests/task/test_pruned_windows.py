@@ -35,9 +35,16 @@ def refilled(harness) -> str:
 def test_what_was_pruned_on_purpose_is_no_damage_after_its_windows_are_full_again(
     refilled, harness
 ) -> None:
-    done = harness("task=resume", *MODEL, f"snapshot={refilled}", "text= go on .", "steps=6")
+    done = harness(
+        "task=resume",
+        *MODEL,
+        f"snapshot={refilled}",
+        "text= go on .",
+        "steps=6",
+        "report.verbose=true",
+    )
     assert done.code == 0, done.out
-    assert done.result["pruned"] is True
+    assert done.result["pruned"] is True and "compare.require_pruned" in done.out
     evidence = done.result["diagnosis"]["evidence"]
     assert evidence.startswith("pruned on purpose") and "saw only what was left" in evidence
     assert done.result["diagnosis"]["layer"] is None
@@ -59,7 +66,9 @@ def test_before_they_are_full_of_others_rows_that_ids_do_not_give_are_damage(har
         *rest,
     )
     store.save(state.with_layers(exchanged), Path("c"), option("save", "safetensors"))
-    done = harness("task=resume", *MODEL, "snapshot=c", "text= go on .", "steps=6")
+    done = harness(
+        "task=resume", *MODEL, "snapshot=c", "text= go on .", "steps=6", "report.verbose=true"
+    )
     assert done.code == 1 and done.result["diagnosis"]["cause"] == "layer", done.out
 
 

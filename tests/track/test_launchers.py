@@ -4,6 +4,7 @@ hand to Slurm. A worker that dies costs its own points only, and says so plainly
 import importlib.util
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,6 +86,13 @@ def test_a_search_is_told_its_two_objectives(harness, place):
             warnings.warn_explicit("in divide", RuntimeWarning, module, 1, module=module)
     assert [str(told.filename) for told in leaked] == ["another"]
     assert "on the Pareto front" in done.out
+    (again,) = (line.partition(": ")[2] for line in done.out.splitlines() if "best again: " in line)
+    words = shlex.split(again)  # `python -m harness` or what it is called here, and what is typed
+    start = next(i for i, word in enumerate(words) if word.endswith("harness")) + 1
+    one = harness(*words[start:])
+    assert one.code == 0 and objective.objectives(
+        one.folders[0], ["evaluate.contains", "evaluate.kv_bytes"]
+    ) == pytest.approx(best)
 
 
 def test_an_objective_that_is_not_there_is_no_number(tmp_path):
