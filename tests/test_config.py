@@ -12,6 +12,7 @@ from harness.errors import ConfigProblem
 from harness.task import BENCHES
 
 CONF = config.conf_dir()
+
 OPTIONS = [
     (group, option)
     for group in help.GROUPS
@@ -55,6 +56,32 @@ def test_options_and_files_agree() -> None:
         assert form.extension and type(form).__name__.lower() == name
     for task in config.options("task"):
         assert callable(import_module(f"harness.task.{BENCHES.get(task, task)}").run)
+
+
+@pytest.mark.parametrize(
+    "override, says",
+    [
+        ("dtype=float31", "float32"),
+        ("dtype=float8", "possible. There is: float32, bfloat16, float16, float64."),
+        ("dtype=fp61", "possible. There is: bfloat16, float16, float32, float64."),
+        ("cache=static cache.pad_prime=-1", "cache.pad_prime=-1 is too small"),
+        ("device=gpu", "Did you mean 'cuda'?"),
+        ("steps=0", "1 or more"),
+        ("prune=keep_last prune.ratio=1.5", "0 < ratio <= 1"),
+        ("prune=keep_last prune.tokens=0", "1 or more"),
+        ("sampling=sample sampling.temperature=0", "greedy"),
+        ("sampling=sample sampling.top_p=0", "0 < top_p <= 1"),
+        ("compare.require=good", "exact"),
+        ("cache.branches=0", "1 or more"),
+        ("prompt.batch=0", "1 or more"),
+        ("+typo=1", "'typo' is not a key"),
+        ("+model.sed=1", "Did you mean 'model.seed'"),
+    ],
+)
+def test_bad_values_are_refused(compose, override: str, says: str) -> None:
+    with pytest.raises(ConfigProblem) as problem:
+        compose(*override.split())
+    assert says in str(problem.value) and str(problem.value).count("There is") <= 1
 
 
 def test_the_default_job_is_the_documented_one(compose) -> None:

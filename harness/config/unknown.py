@@ -22,6 +22,10 @@ def block(name: str) -> dict[str, Any]:
 
 def unknown_key(key: str) -> str:
     """That `key` (dotted) is no key, with the nearest one: of all, or with the same last part."""
+    if (
+        key.partition(".")[0] == "experiment"
+    ):  # a file of that group whose keys Hydra puts below its name
+        return "the YAML of an experiment needs `# @package _global_` as its first line."
     full = [*KEYS, "experiment", *_dotted()]
     names = {last.rpartition(".")[2]: last for last in reversed(full)} | {k: k for k in full}
     word, last = key.lower(), key.lower().rpartition(".")[2]

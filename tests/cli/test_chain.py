@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 HEAD = "# @package _global_\ndefaults:\n"
+
 RATIO = ("--cfg", "job", "-p", "prune.ratio")
 
 
@@ -37,3 +38,11 @@ def test_a_configuration_without_the_harness_s_own_callback_writes_nothing(
     done = harness("-cd", "own", "-cn", "deaf", "task=save")
     assert done.code == 2 and "hydra.callbacks" in done.out, done.out
     assert not [p for p in place.rglob("*") if p.is_file() and "own" not in p.parts]
+
+
+DICTS = {
+    "-m prune={ratio:0.5},{ratio:0.3} steps=1": "prune.ratio is not read by prune=none",
+    "-m prune={ratio:0.5} seed=1,2": "prune.ratio is not read by prune=none",
+    "-m sampling={temperature:0.5},{temperature:0.9}": "is not read by sampling=greedy",
+    "prune={name:snapkv,ratio:0.5}": "prune.name=snapkv: an option brings all of its keys",
+}

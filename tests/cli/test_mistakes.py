@@ -7,12 +7,48 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import help
 from harness.cli.resume import resumed
-from harness.errors import InputProblem
+from harness.errors import ConfigProblem, InputProblem
 from harness.pipeline import failure
 from harness.report.names import in_brief
+from harness.variants import conf_dir
 
 ROOT = Path(__file__).resolve().parents[2]
+
+YAMLS = {
+    "group": ("override /dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
+    "new": ("/dtpe: x", "names a group 'dtpe', which there is not. Did you mean 'dtype'?"),
+    "near": ("override /cahe: manual", "names a group 'cahe', which there is not. Did you mean 'cache'?"),
+    "bare": ("cache: manual", "Write `override /cache: manual`."),
+    "twice": ("/cache: manual", "chooses cache: manual, and an option of cache is chosen already. Write `override /cache: manual`."),
+    "option": ("override /cache: manul", "'manul' is not an option of cache. Did you mean 'manual'?"),
+}  # fmt: skip
+
+HYDRAS = {
+    "hydra.sweep.dirr=x": "hydra.sweep.dirr: Hydra has no such key. Did you mean 'hydra.sweep.dir'?",
+    "hydra.job.config.override_dirname.kv_spe=x": "'hydra.job.config.override_dirname.kv_sep'?",
+    "hydra/sweeper=optuna hydra.sweeper.sampler.sed=3": "hydra.sweeper.sampler.sed: this sweeper.sampler has no such key. Did you mean 'seed'?",
+}  # fmt: skip
+
+OWN = {
+    "broken": "mine/prompt/broken.yaml, line 2, cannot be read: mapping values are not allowed here.",
+    "extra": "prompt.txet is no key of prompt=text, in mine/prompt/extra.yaml. Did you mean 'text'?",
+}
+
+
+@pytest.mark.parametrize("flag", ["--config-dir=mine", "hydra.searchpath=[file://mine]"])
+def test_an_option_of_one_s_own_that_has_a_shipped_name_is_not_passed_over(
+    harness, place: Path, flag: str
+) -> None:
+    own, ours = place / "mine" / "prune" / "snapkv.yaml", conf_dir() / "prune" / "snapkv.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"{ours.read_text()}# mine\n")
+    done = harness(flag, "prune=snapkv", "--cfg", "job")
+    assert done.code == 2 and "mine/prune/snapkv.yaml has the name" in done.out
+    assert f"would not be read: {ours}" in done.out
+    own.write_text(ours.read_text())  # the same options
+    assert harness(flag, "prune=snapkv", "--cfg", "job", "-p", "prune.window").out == "8\n"
 
 
 def test_a_key_of_an_experiment_of_one_s_own_is_told_before_the_first_point(
@@ -50,6 +86,11 @@ def test_what_is_rejected_leaves_nothing(harness, place: Path, given) -> None:
     done = harness(*given)
     assert done.code == 2 and not list(place.iterdir()), done.out
     assert "folder:" not in done.out  # none is named that is never made
+
+
+def test_no_list_offers_a_key_that_only_the_harness_sets(harness) -> None:
+    done = harness("zzzz=1")
+    assert done.code == 2 and " cache, compact," in done.out and "called" not in done.out
 
 
 def test_a_job_that_fails_removes_nothing_of_others(place: Path) -> None:
@@ -130,6 +171,27 @@ def test_resume_of_what_is_no_sweep_says_where_one_is(place: Path, folder: str, 
         (place / "runs" / stamp / "multirun.yaml").write_text("hydra: {}")
     with pytest.raises(InputProblem, match=says):
         resumed(["-m", f"resume=runs/{folder}"])
+
+
+@pytest.mark.parametrize(
+    "words, says, never",
+    [
+        (["--config-dir", "."], "usage:", "no help for"),
+        (["steps=3"], "usage:", "no help for"),
+        (["task=evaluate"], "seed=N", "snapshot=DIR"),
+        (["task=inspect"], "snapshot=DIR", "steps=32"),
+        (["task=resume"], "restore.verify=proof", "run=DIR"),
+    ],
+)
+def test_help_is_of_what_is_read(words, says, never) -> None:
+    told = help.show(conf_dir(), [*words, "--help"])
+    assert says in told and never not in told
+
+
+def test_there_is_no_help_for_a_word_that_means_nothing() -> None:
+    for word, says in (("nosuch", "no help for 'nosuch'"), ("evaluate", "Did you mean task=eval")):
+        with pytest.raises(ConfigProblem, match=says):
+            help.show(conf_dir(), [word, "--help"])
 
 
 def test_a_folder_above_snapshots_names_them(harness, place: Path) -> None:

@@ -71,6 +71,50 @@ def test_a_port_that_is_taken_is_told_before_any_address(place: Path, monkeypatc
     assert not began and not (place / "runs").exists()
 
 
+EARLY = [
+    (["prune=sink_window", "prune.tokens=8", "prune.sinks=9"], "fewer than prune.sinks=9"),
+    (["save=gzip", "save.level=99"], "save.level=99 is not possible"),
+    (["save=blosc2", "save.codec=nope"], "save.codec=nope is not possible"),
+    (["quantize=kivi", "quantize.group=0"], "quantize.group=0 is too small"),
+    (
+        ["task=evaluate", "prompt=recall", "save=gzip", "save.level=99"],
+        "save.level=99 is not possible",
+    ),
+    (["task=evaluate"], "prompt=turns asks nothing that could be scored"),
+    (["task=chat", "save=gzip", "save.level=99"], "save.level=99 is not possible"),
+    (["task=ui", "prune=snapkv", "prune.window=-3"], "prune.window=-3 is too small"),
+    (["--config-dir", "mien", "prune=odd"], "mien: there is no such folder. Did you mean /"),
+    (["--config-dir=mine/prune/odd.yaml", "prune=odd"], "odd.yaml: that is no folder. It is"),
+    (
+        ["--config-dir", "mine", "prune=called"],
+        "prune/called.yaml says name: other. Write name: called",
+    ),
+    (
+        ["--config-dir", "mine", "cache=nameless"],
+        "cache/nameless.yaml has no `name:`. Write name: nam",
+    ),
+    (["--config-dir", "mine", "prune=odd"], "prune/odd.yaml says name: nope. Write name: odd, as"),
+    (
+        ["--config-dir", "mine", "prune=bare"],
+        "prune/bare.yaml has no `name:`. Write name: bare, as",
+    ),
+    (["--config-dir", "mine", "cache=other", "prune=none"], "cache=other names json.JSONDecoder"),
+]
+
+
+def wrong(place: Path) -> None:
+    for name, text in {
+        "prune/odd": "name: nope",
+        "prune/bare": "window: 3",
+        "prune/called": "name: other\n_target_: json.JSONDecoder",
+        "cache/nameless": "_target_: json.JSONDecoder",
+        "cache/other": "name: other\n_target_: json.JSONDecoder",
+    }.items():
+        path = place / "mine" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+
 def test_told_late_where_nobody_asks_the_variants_first(harness, place, monkeypatch) -> None:
     monkeypatch.setattr("harness.pipeline.session.check_options", lambda cfg: None)
     assert "model tiny" in harness("save=gzip", "save.level=99").out

@@ -21,12 +21,13 @@ from harness.snapshot import objective
 from harness.track import contents
 
 ROOT = Path(__file__).resolve().parents[2]
+
 needs_optuna = pytest.mark.skipif(
     importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None,
     reason="pip install 'harness[optuna]'",
 )
-OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
 
+OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
 
 GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
@@ -76,6 +77,14 @@ def test_a_grid_of_optuna_s_has_no_more_points_than_values():
     assert search.trials(config) == 4
     config.hydra.sweeper.n_trials = 3
     assert search.trials(config) == 3
+
+
+@needs_optuna
+@pytest.mark.filterwarnings("error:The distribution is specified")
+def test_a_range_that_ends_between_two_steps_is_no_warning():
+    config = asked(["metrics.kl_mean"], "minimize")
+    config.hydra.overrides.task = ["prune.tokens=range(1, 8, 2)"]
+    search.check(config)
 
 
 def test_a_sampler_without_a_seed_is_given_one_that_is_recorded_like_a_typed_one():
@@ -219,6 +228,16 @@ def test_a_grid_of_evaluations_tells_what_each_answered(harness, place):
     assert ways_of(folder, asked) == {}  # other questions are not told apart by their answers
 
 
+@needs_optuna
+def test_a_direction_that_the_sweeper_meets_first_is_told_in_our_words(harness, place):
+    done = harness(
+        "-m", "hydra/sweeper=optuna", "hydra.sweeper.direction=maximise", "prune=knorm",
+        "prune.ratio=interval(0.1,0.9)", "report.objectives=[metrics.kl_mean]", "name=word",
+    )  # fmt: skip
+    assert done.code == 2 and "maximise is neither minimize nor maximize" in done.out
+    assert "launcher" not in done.out and not list(place.glob("runs/word/*"))
+
+
 def test_what_was_typed_replaces_what_a_sweeper_was_configured_to_vary(tmp_path):
     params = {"seed": "range(0,2)", "prune.ratio": "0.25,0.5"}
     hydra = {"sweeper": {"params": params}, "overrides": {"task": ["seed=5,6"], "hydra": []}}
@@ -226,6 +245,14 @@ def test_what_was_typed_replaces_what_a_sweeper_was_configured_to_vary(tmp_path)
     assert contents.axes(tmp_path) == {"seed": "5,6", "prune.ratio": "0.25,0.5"}
     cfg = OmegaConf.create({"hydra": hydra})
     assert swept(cfg) == ("prune.ratio=0.25,0.5", "seed=5,6")
+
+
+@pytest.mark.parametrize("axis", ["prune=glob(zz*)", "steps=range(5,2)"])
+def test_a_sweep_of_nothing_is_a_mistake(harness, place, axis):
+    done = harness("-m", axis, "name=none")
+    assert (
+        done.code == 2 and f"{axis} gives no point" in done.out and not list(place.glob("runs/*"))
+    )
 
 
 def test_points_of_another_sweep_are_not_written_over(harness, place):
