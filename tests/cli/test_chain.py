@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.resume import resumed
+from harness.config.launched import primary
+
 HEAD = "# @package _global_\ndefaults:\n"
 
 RATIO = ("--cfg", "job", "-p", "prune.ratio")
@@ -46,3 +49,19 @@ DICTS = {
     "-m sampling={temperature:0.5},{temperature:0.9}": "is not read by sampling=greedy",
     "prune={name:snapkv,ratio:0.5}": "prune.name=snapkv: an option brings all of its keys",
 }
+
+
+def test_a_primary_config_of_one_s_own_writes_over_no_record(harness, own, place: Path) -> None:
+    (own / "my3.yaml").write_text("defaults: [config]\n")
+    asked = ["-cd", "own", "-cn", "my3", "task=save", "name=x"]
+    assert harness(*asked, "hydra.run.dir=runs/a").folders == [place / "runs" / "a"]
+    assert primary(place / "runs" / "a") == ["--config-name=my3"]
+    again = harness("task=save", "name=x", "hydra.run.dir=runs/a")
+    assert again.code == 2 and "holds the record of another run (--config-name=my3 " in again.out
+
+
+def test_a_sweep_of_a_primary_config_of_one_s_own_is_resumed_with_it(harness, own, place) -> None:
+    (own / "my3.yaml").write_text("defaults: [config, _self_]\nsteps: 3\n")
+    harness("-cd", "own", "-cn", "my3", "-m", "task=save", "seed=1", "hydra.sweep.dir=runs/s")
+    words = resumed(["-m", "resume=runs/s"])
+    assert words[:5] == ["-m", "--config-dir", "own", "--config-name=my3", "task=save"]
